@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.backend.kernel_counts import kernels, tensor
-from tinygrad import GlobalCounters, Tensor, dtypes
+from test.backend.kernel_counts import array, kernels, tensor
+from tinygrad import GlobalCounters, Tensor, Variable, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.passes import PassResult, observe_passes
 
@@ -288,3 +288,71 @@ def test_no_kernel_computes_a_product_for_each_element(kind: str) -> None:
     assert not unblocked
     for x, y in zip(*found, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5 * float(abs(y).max()))
+
+
+def reference(q: Array, k: Array, v: Array, seen: Array | bool = True) -> Array:
+    """The plain formula in float64."""
+    scores = q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2) / math.sqrt(DEPTH)
+    return softmax(np.where(seen, scores, -math.inf)) @ v.astype(np.float64)
+
+
+def test_symbolic_lengths_are_one_kernel_that_reads_nothing_past_the_end() -> None:
+    size, rows = 200, 100
+    arrays = [array(1, HEADS, size, DEPTH, seed=i) for i in range(3)]
+    length, count = Variable("length", 1, size), Variable("count", 1, size)
+    start = Variable("start", 0, size - rows)
+    positions = Tensor.arange(size)
+    for keys in (1, 5, 128, 129, 200):
+        past = [np.where(np.arange(size)[:, None] < keys, x, math.nan) for x in arrays]
+        q, k, v = (Tensor(x.astype(np.float32)).realize() for x in (arrays[0], *past[1:]))
+        ks, vs = (x[:, :, : length.bind(keys)] for x in (k, v))
+        q_all, k_all, v_all = arrays[0], arrays[1][:, :, :keys], arrays[2][:, :, :keys]
+        # queries of a known length, and of another symbolic length
+        result = q.scaled_dot_product_attention(ks, vs)
+        assert kernels(result) == 1
+        wanted = reference(q_all, k_all, v_all)
+        np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-5, atol=4e-6)
+        few = q[:, :, : count.bind(37)].scaled_dot_product_attention(ks, vs)
+        out = Tensor(np.full((1, HEADS, size, DEPTH), 7, dtype=np.float32)).realize()
+        out[:, :, : count.bind(37)].assign(few).realize()
+        found = out.numpy()
+        np.testing.assert_allclose(found[:, :, :37], wanted[:, :, :37], rtol=1e-5, atol=4e-6)
+        assert (found[:, :, 37:] == 7).all()
+        # rows that begin somewhere in a cache, each of which sees what is before it
+        first = min(keys, size - rows)
+        begin = start.bind(first)
+        k, v = (Tensor(x).realize() for x in arrays[1:])
+        row = positions[:rows].reshape(-1, 1) + begin
+        result = q[:, :, :rows].scaled_dot_product_attention(
+            k[:, :, : begin + rows],
+            v[:, :, : begin + rows],
+            attn_mask=positions[: begin + rows].reshape(1, -1) <= row,
+        )
+        assert kernels(result) == 1
+        seen = np.arange(size) <= np.arange(rows)[:, None] + first
+        wanted = reference(q_all[:, :, :rows], arrays[1], arrays[2], seen)
+        np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-5, atol=4e-6)
+
+
+def test_gradients_of_symbolic_lengths_store_no_scores() -> None:
+    size, keys = 200, 150
+    length = Variable("length", 1, size).bind(keys)
+    arrays = [array(1, HEADS, size, DEPTH, seed=i) for i in range(4)]
+    q, k, v, g = (Tensor(x).realize() for x in arrays)
+    for x in (q, k, v):
+        x.requires_grad = True
+    parts = (x[:, :, :length] for x in (q, k, v))
+    result = Tensor.scaled_dot_product_attention(*parts, is_causal=True)
+    found = (result * g[:, :, :length]).sum().gradient(q, k, v)
+    GlobalCounters.reset()
+    before = GlobalCounters.mem_used
+    Tensor.realize(result, *found)
+    scores = 4 * HEADS * size * size
+    assert GlobalCounters.mem_peak - before < scores
+    inputs_ = [x[:, :, :keys] for x in arrays]
+    seen = np.tril(np.ones((keys, keys), dtype=bool))
+    by_q, by_k = by_scores(*inputs_, lambda s: s + hidden(seen))
+    by_v = expected(*inputs_, lambda s: s + hidden(seen))[1]
+    for x, y in zip(found, (by_q, by_k, by_v), strict=True):
+        np.testing.assert_allclose(x.numpy()[:, :, :keys], y, rtol=1e-4, atol=1e-5)
+        assert not x.numpy()[:, :, keys:].any()

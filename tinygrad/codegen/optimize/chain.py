@@ -62,10 +62,12 @@ def chain_of_stores(stores: Sequence[UOp]) -> Chain | None:
     if not own or any(r.arg.kind is not AxisType.LOOP for r in own):
         return None
     outer = outermost_reduces(store.src[1])
-    if len(outer) != 1 or not all(map(is_static, (*own, *outer[0].src[1:]))):
+    if len(outer) != 1:
         return None
     chain = _chain_of(store, outer[0])
-    if len(stores) > 1 and chain is not None:
+    if chain is None or not has_blocks(chain):
+        return None
+    if len(stores) > 1:
         if chain.softmax is None:
             return None
         others = {x.src[1] for x in stores[1:]}.difference({chain.softmax.maximum})
@@ -74,6 +76,16 @@ def chain_of_stores(stores: Sequence[UOp]) -> Chain | None:
             return None
         chain = replace(chain, softmax=softmax)
     return chain
+
+
+def has_blocks(chain: Chain) -> bool:
+    """Whether loops have known sizes, but for those over which there are blocks."""
+    free = FreeRanges()
+    others = (*chain.columns, *chain.reduce.src[1:-1])
+    symbolic = [r for r in (*chain.store.src[2:], chain.key) if not is_static(r)]
+    return all(map(is_static, others)) and all(
+        not free[r.src[0]] and r.src[0].vmin > 0 for r in symbolic
+    )
 
 
 def _with_total(chain: Chain, others: Collection[UOp]) -> Softmax:

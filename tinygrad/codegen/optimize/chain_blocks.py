@@ -17,9 +17,9 @@ from collections.abc import Iterable
 
 from tinygrad.codegen.analysis.affine_index import and_conditions
 from tinygrad.codegen.analysis.identity import identity_element
-from tinygrad.codegen.analysis.ranges import FreeRanges, extent, substitute
+from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, substitute
 from tinygrad.codegen.optimize.chain import Chain
-from tinygrad.codegen.optimize.chain_bounds import needed_blocks
+from tinygrad.codegen.optimize.chain_bounds import blocks_of, needed_blocks
 from tinygrad.codegen.optimize.micro_kernel import tile_inner
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.staging import row_major_index
@@ -84,13 +84,13 @@ class Blocks:
             self.threads = self.factory.new(threads, AxisType.LOCAL)
         self.rows = self.rows_of_block(rows)
         self.keys = min(MAX_KEYS if self.threads is None else MAX_SHARED_KEYS, keys)
-        self.row_block = self.factory.new(ceildiv(rows, self.rows), AxisType.LOOP)
-        self.row_start = start_of(self.row_block, rows, self.rows)
+        self.row_block = self.factory.new(blocks_of(chain.row, self.rows), AxisType.LOOP)
+        self.row_start = start_of(self.row_block, chain.row, self.rows)
         own = self.row_start, self.row_start + (self.rows - 1)
         first, count = needed_blocks(chain, own, self.keys)
         loop = self.factory.new(count, AxisType.REDUCE)
         self.key_block = loop if first is None else first + loop
-        self.key_start = start_of(self.key_block, keys, self.keys)
+        self.key_start = start_of(self.key_block, chain.key, self.keys)
         self.grid.append(self.row_block)
         self.inside = [*chain.reduce.src[1:-1], loop]
 
@@ -109,22 +109,28 @@ class Blocks:
 
     def at(self, node: UOp, row: UOp, key: UOp | None = None) -> UOp:
         """An expression for one row and one key of the blocks."""
-        table = {self.chain.row: self.row_start + row}
+        table = {self.chain.row: within(self.row_start + row, self.chain.row)}
         if key is not None:
-            table[self.chain.key] = self.key_start + key
+            table[self.chain.key] = within(self.key_start + key, self.chain.key)
         return substitute(node, table)
 
     def only_new(self, value: UOp, key: UOp, other: UOp) -> UOp:
-        """`value`, or `other` for a key that an earlier block had too."""
+        """`value`, or `other` for a key that an earlier block had too, or past the end."""
+        if not is_static(self.chain.key):
+            is_past = self.chain.key.src[0] - 1 < self.key_start + key
+            return UOp(Ops.WHERE, value.dtype, (is_past, other, value))
         if extent(self.chain.key) % self.keys == 0:
             return value
         is_old = key < self.key_block * self.keys - self.key_start
         return UOp(Ops.WHERE, value.dtype, (is_old, other, value))
 
     def only_new_rows(self, address: UOp, row: UOp) -> UOp:
-        """The address of a result, masked for a row that another block of threads has too: no two
-        of them write one element.
+        """The address of a result, masked for a row past the end, or that another block of threads
+        has too: no two of them write one element.
         """
+        if not is_static(self.chain.row):
+            is_row = self.row_start + row < self.chain.row.src[0]
+            return address.replace(src=(*address.src[:2], and_conditions(is_row, *address.src[2:])))
         if self.threads is None or extent(self.chain.row) % self.rows == 0:
             return address
         is_old = row < self.row_block * self.rows - self.row_start
@@ -211,7 +217,7 @@ class Blocks:
         holes = {part: UOp(Ops.NOOP, part.dtype, (), i) for i, part in enumerate(stored)}
         value = self.at(expression.substitute(holes), row, key)
         value = value.substitute({holes[part]: a.load(place) for part, a in stored.items()})
-        if self.stages_operands:
+        if self.stages_operands or not is_static(self.chain.row):
             value = self.with_staged_operands(value, row, key)
         if other is not None:
             value = self.only_new(value, key, other)
@@ -232,18 +238,25 @@ class Blocks:
                 continue
             for operand in term.src:
                 axes = [r for r in (row, key) if r in free[operand]]
+                if axes == [key] and not self.stages_operands:
+                    continue
                 if len(axes) == 1 and product.src[1] in free[operand]:
                     table[operand] = self.staged(operand, axes[0], product.src[1])
         return value.substitute(table)
 
     def staged(self, operand: UOp, axis: UOp, depth: UOp) -> UOp:
-        """An operand, loaded from scratch memory, with rows that start in different banks."""
-        stride = extent(depth) + 1
-        array = self.array(operand.dtype, extent(axis) * stride)
+        """An operand, loaded from scratch memory, with rows that start in different banks, or that
+        are lanes.
+        """
+        strides = (extent(depth) + 1, 1) if self.threads is not None else (1, extent(axis))
+        array = self.array(
+            operand.dtype, max(extent(axis) * strides[0], extent(depth) * strides[1])
+        )
         outer, inner = self.loops(extent(axis), extent(depth))
         value = substitute(operand, {axis: outer, depth: inner})
-        array.after = (self.store(array.at(outer * stride + inner), value, outer, inner),)
-        return array.load(axis * stride + depth)
+        place = outer * strides[0] + inner * strides[1]
+        array.after = (self.store(array.at(place), value, outer, inner),)
+        return array.load(axis * strides[0] + depth * strides[1])
 
     def accumulate(
         self, weight: UOp, block: Array, scale: Array | None = None
@@ -292,9 +305,15 @@ class Blocks:
         return store.replace(src=(*store.src[:2], *self.grid, *store.src[2:]))
 
 
-def start_of(block: UOp, size: int, step: int) -> UOp:
-    """The first element of a block; the last block ends at `size`."""
-    if size % step == 0:
+def within(index: UOp, axis: UOp) -> UOp:
+    """A step of a loop, where blocks may go past its end the last one instead."""
+    return index if is_static(axis) else index.minimum(axis.src[0] - 1)
+
+
+def start_of(block: UOp, axis: UOp, step: int) -> UOp:
+    """The first element of a block; the last block of a known number ends at the last element."""
+    size = extent(axis)
+    if size % step == 0 or not is_static(axis):
         return block * step
     last = UOp.const(dtypes.index, size - step)
     return (block < UOp.const(dtypes.index, size // step)).where(block * step, last)

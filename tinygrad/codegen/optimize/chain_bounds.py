@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tinygrad.codegen.analysis.identity import identity_element
-from tinygrad.codegen.analysis.ranges import extent
+from tinygrad.codegen.analysis.ranges import extent, is_static
 from tinygrad.codegen.optimize.chain import Chain
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
@@ -29,11 +29,18 @@ class KeyBounds:
     upper: list[UOp] = field(default_factory=list)
 
 
+def blocks_of(axis: UOp, step: int) -> UOp | int:
+    """The number of blocks of a loop."""
+    if is_static(axis):
+        return ceildiv(extent(axis), step)
+    return (axis.src[0] + (step - 1)).alu(Ops.IDIV, UOp.const(dtypes.index, step)).simplify()
+
+
 def needed_blocks(chain: Chain, rows: tuple[UOp, UOp], size: int) -> tuple[UOp | None, UOp | int]:
     """The first block of `size` keys that some rows, from the first to the last, need, None for
     block 0, and the number of blocks: at least one of all.
     """
-    blocks = ceildiv(extent(chain.key), size)
+    blocks = blocks_of(chain.key, size)
     if chain.softmax is not None:
         expression, excluded = chain.softmax.scores, -math.inf
     else:

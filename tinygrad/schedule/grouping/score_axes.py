@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from tinygrad.helpers import prod
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.sint import same_size
@@ -19,6 +18,11 @@ KEEPS_ORDER = frozenset({Ops.RESHAPE, Ops.PERMUTE})
 
 Roles: TypeAlias = tuple[int, ...]
 """For each axis 0 if both operands have it, else 1 or 2."""
+
+
+def max_sizes(shape: tuple[sint, ...]) -> tuple[int, ...]:
+    """The sizes of axes, of symbolic ones the upper bounds."""
+    return tuple(d if isinstance(d, int) else int(d.vmax) for d in shape)
 
 
 def factors(reduce: UOp) -> tuple[UOp, UOp] | None:
@@ -77,12 +81,12 @@ def moved(roles: Roles | None, source: UOp, node: UOp) -> Roles | None:
 
 def _reshaped(roles: Roles, source: UOp, node: UOp) -> Roles | None:
     """The roles after a RESHAPE: axes are matched by the sizes of everything before them."""
-    old = [(d, r) for d, r in zip(source.shape, roles, strict=True) if d != 1]
+    pairs = zip(max_sizes(source.shape), roles, strict=True)
+    old = [(d, r) for d, r in pairs if d != 1]
     found: list[int] = []
-    done: sint = 1
-    total: sint = 1
+    done = total = 1
     position = 0
-    for size in node.shape:
+    for size in max_sizes(node.shape):
         if size == 1:
             found.append(0)
             continue
@@ -98,4 +102,4 @@ def _reshaped(roles: Roles, source: UOp, node: UOp) -> Roles | None:
         if len(merged) != 1 or (done != total and done % total):
             return None
         found.append(merged.pop())
-    return tuple(found) if prod(node.shape) == prod(source.shape) else None
+    return tuple(found) if done == total else None

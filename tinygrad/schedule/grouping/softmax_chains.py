@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tinygrad.helpers import all_int, prod
+from tinygrad.helpers import prod
 from tinygrad.schedule.grouping.linear_steps import linear_steps
 from tinygrad.schedule.grouping.score_axes import (
     KEEPS_ORDER,
@@ -22,9 +22,11 @@ from tinygrad.schedule.grouping.score_axes import (
     moved,
     roles_of_product,
 )
+from tinygrad.schedule.grouping.storage_map import max_elements
 from tinygrad.schedule.storage_views import below_reshapes, is_storage
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.sint import is_one
 
 MIN_ROWS = 16
 """The least number of rows and of keys of scores; smaller ones are stored."""
@@ -133,7 +135,7 @@ class _Search:
     def chain_of(self, exponential: UOp) -> SoftmaxChain | None:
         """The chain of the scores of an exponential, if it is that of a softmax."""
         shape = exponential.shape
-        if not all_int(shape) or len(shape) < 2 or prod(shape) < MIN_SCORES:
+        if len(shape) < 2 or max_elements(shape) < MIN_SCORES or not are_positive(shape):
             return None
         maximum = row_maximum(exponential)
         if maximum is None:
@@ -146,7 +148,7 @@ class _Search:
             return None
         self.find_statistics(chain, exponential, maximum)
         self.find_masks(chain)
-        if not self.is_worth_it(chain, prod(shape)):
+        if not self.is_worth_it(chain, max_elements(shape)):
             return None
         chain.results = {self.result_of(x) for x in chain.ends if x not in chain.statistics}
         return chain
@@ -228,7 +230,7 @@ class _Search:
 
     def find_masks(self, chain: SoftmaxChain) -> None:
         """Find the nodes that are not worth storing."""
-        limit = max(prod(x.shape) for x in chain.wide) // MIN_ROWS
+        limit = max(max_elements(x.shape) for x in chain.wide) // MIN_ROWS
         for wide in chain.wide:
             stack = [x for x in wide.src if wide.op in GroupOp.Elementwise]
             while stack:
@@ -236,7 +238,7 @@ class _Search:
                 if node in chain.wide or node in chain.masks or not is_computed(node):
                     continue
                 leaves = [x for x in node.toposort(gate=is_computed) if not is_computed(x)]
-                if all(all_int(x.shape) and prod(x.shape) <= limit for x in leaves):
+                if all(max_elements(x.shape) <= limit for x in leaves):
                     chain.masks.add(node)
                     stack += node.src
 
@@ -315,27 +317,33 @@ def _is_factor(node: UOp) -> bool:
     return not is_storage(node) and (node.op in _FACTORS or is_clamped(node))
 
 
+def are_positive(shape: Iterable[sint]) -> bool:
+    """Whether no size may be 0."""
+    return all(isinstance(d, int) or d.vmin > 0 for d in shape)
+
+
 def multiply_adds(reduce: UOp) -> int:
     """The multiply-adds of a product."""
-    return prod(int(d) for d in reduce.src[0].shape)
+    return max_elements(reduce.src[0].shape)
 
 
 def is_computed(node: UOp) -> bool:
     """Whether a node is arithmetic or movement of values with a shape."""
-    if is_storage(node) or not node.src or not all_int(node.shape):
+    if is_storage(node) or not node.src:
         return False
     return node.op in GroupOp.Elementwise or node.op in GroupOp.Movement
 
 
 def is_recomputed(node: UOp) -> bool:
     """Whether a node is a product that is cheap to compute again."""
-    if factors(node) is None or not all_int(node.src[0].shape):
+    if factors(node) is None:
         return False
-    depth = prod(node.src[0].shape[a] for a in node.arg.axes)
+    depth = max_elements(tuple(node.src[0].shape[a] for a in node.arg.axes))
     roles = roles_of_product(node)
     if roles is None or depth > MAX_DEPTH:
         return False
-    sizes = [prod(d for d, x in zip(node.shape, roles, strict=True) if x == i) for i in (1, 2)]
+    axes = list(zip(node.shape, roles, strict=True))
+    sizes = [max_elements(tuple(d for d, x in axes if x == i)) for i in (1, 2)]
     return bool(min(sizes) >= MIN_ROWS and prod(sizes) >= MIN_SCORES_OF_HEAD)
 
 
@@ -354,8 +362,8 @@ def role_of_sum(reduce: UOp, roles: Roles, broadcast: UOp) -> int:
     # the axes of the other role are those of the result that the other value lacks
     repeated = broadcast_axes(other)
     rows = [i for i, x in enumerate(here) if x and x != here[axis]]
-    sums = [i for i, x in enumerate(here) if x == here[axis] and broadcast.shape[i] != 1]
-    fits = all(i in repeated or broadcast.shape[i] == 1 for i in rows)
+    sums = [i for i, x in enumerate(here) if x == here[axis] and not is_one(broadcast.shape[i])]
+    fits = all(i in repeated or is_one(broadcast.shape[i]) for i in rows)
     fits = fits and sums == list(reduce.arg.axes)
     return here[axis] if fits else 0
 

@@ -14,7 +14,7 @@ Operands of the keys pass through stages of shared memory. As FlashAttention-2 (
 
 from __future__ import annotations
 
-from tinygrad.codegen.analysis.ranges import extent
+from tinygrad.codegen.analysis.ranges import extent, is_static
 from tinygrad.codegen.optimize.chain import Chain
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.threads.chain_registers import ChainBlock
@@ -27,6 +27,8 @@ MIN_ROWS = 8
 
 def tile_chain_product(nest: Nest, chain: Chain) -> bool:
     """Compute the chain with matrix instructions if the target can; returns whether it does."""
+    if not all(map(is_static, (*chain.store.src[2:], chain.key))):
+        return False
     target = nest.renderer.target
     for instruction in target.matrix:
         found = find_matrix_chain(chain, instruction)
