@@ -20,7 +20,7 @@ from tinygrad.codegen.decompose.float_math import (
     polynomial,
     subtract,
 )
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -42,6 +42,36 @@ LOG_COEFFICIENTS = (
     *(0.6666666666666666, 0.4000000000000489, 0.28571428569423607, 0.22222222605031267),
     *(0.18181778506254895, 0.15386982556394124, 0.13252282655278927, 0.13233618337367725),
 )
+
+# asinh(x) = x + x z P(z) with z = x**2, |x| <= 0.55; relative error 2**-28.1 and 2**-61.3
+ASINH_COEFFICIENTS = {
+    dtypes.float32: (
+        *(-0.16666613519191742, 0.07497413456439972, -0.04422922432422638),
+        *(0.02741312049329281, -0.011982295662164688),
+    ),
+    dtypes.float64: (
+        *(-0.16666666666666638, 0.07499999999992346, -0.044642857135726875),
+        *(0.03038194410959973, -0.02237214979501545, 0.01735259798309684),
+        *(-0.013962819574563946, 0.011534554299123697, -0.009656939413720636),
+        *(0.00793543762525387, -0.00590279145341783, 0.0033670225333881725),
+        -0.0010382515974658416,
+    ),
+}
+
+# atanh(x) = x + x z P(z) with z = x**2, |x| <= 0.5; relative error 2**-29.4 and 2**-57.0
+ATANH_COEFFICIENTS = {
+    dtypes.float32: (
+        *(0.33333301544189453, 0.2000245451927185, 0.14223742485046387),
+        *(0.11816821247339249, 0.05158602073788643, 0.1764061599969864),
+    ),
+    dtypes.float64: (
+        *(0.3333333333333399, 0.19999999999794488, 0.14285714308098355),
+        *(0.11111109885392675, 0.09090948580788626, 0.07691492965866185),
+        *(0.06677966665379335, 0.057742065511652216, 0.05983506040206324),
+        *(0.014521757156542374, 0.1450358966269305, -0.15305203311939233),
+        0.22487757520611354,
+    ),
+}
 
 # 1 / log(2) in two parts; the first has 21 bits, so its product with a 21-bit number is exact
 INVERSE_LOG_2 = (1.4426946640014648, 3.768874985636099e-07)
@@ -169,12 +199,28 @@ def _log_of_root(x: UOp, less_one: UOp, rest: UOp | None = None) -> UOp:
 
 
 def asinh(x: UOp) -> UOp:
-    """The inverse hyperbolic sine: log(x + sqrt(x**2 + 1)) for x > 0."""
+    """The inverse hyperbolic sine: a polynomial near 0, log(x + sqrt(x**2 + 1)) for larger x."""
     magnitude = absolute(x)
     square = magnitude * magnitude
-    less_one = magnitude + square.alu(Ops.FDIV, (square + 1).sqrt() + 1)
-    result = _log_of_root(magnitude, less_one)
+    small = _odd_polynomial(magnitude, square, ASINH_COEFFICIENTS)
+    # beyond it the sum is 2 x, and the square may overflow
+    is_huge = magnitude > 4.0 * 2.0 ** float_fields(x).mantissa_bits
+    root = (square + 1).sqrt()
+    total = is_huge.where(magnitude, magnitude + root)
+    parts = Mantissa.of_normal(total)
+    exponent = parts.exponent + is_huge.where(x.const_like(1), x.const_like(0))
+    # the rounding error of the sum, relative to about the sum
+    scale = float_of(subtract(bits_of(x.const_like(1)), parts.shift), float_fields(x))
+    error = subtract(magnitude, subtract(total, root)) * scale
+    error = is_huge.where(x.const_like(0), error)
+    large = _log_of_parts(exponent, parts.fraction, error)
+    result = (magnitude < 0.55).where(small, large)
     return copy_sign((magnitude < math.inf).where(result, magnitude), x)
+
+
+def _odd_polynomial(x: UOp, square: UOp, coefficients: dict[DType, tuple[float, ...]]) -> UOp:
+    """x + x z P(z) for z = x**2."""
+    return x * (square * polynomial(square, coefficients[x.dtype.scalar()])) + x
 
 
 def acosh(x: UOp) -> UOp:
@@ -188,10 +234,14 @@ def acosh(x: UOp) -> UOp:
 
 
 def atanh(x: UOp) -> UOp:
-    """The inverse hyperbolic tangent: log((1 + x) / (1 - x)) / 2; NaN outside [-1, 1]."""
+    """The inverse hyperbolic tangent: a polynomial near 0, log((1 + x) / (1 - x)) / 2 elsewhere;
+    NaN outside [-1, 1].
+    """
     magnitude = absolute(x)
-    doubled = magnitude + magnitude
-    # the quotient 2 x / (1 - x), less the error of its denominator
-    ratio = doubled + (doubled * magnitude).alu(Ops.FDIV, subtract(1, magnitude))
-    result = log1p(ratio) * 0.5
-    return copy_sign((magnitude > 1).where(x.const_like(math.nan), result), x)
+    small = _odd_polynomial(magnitude, magnitude * magnitude, ATANH_COEFFICIENTS)
+    # the difference is exact
+    parts = Mantissa.of_normal((magnitude + 1).alu(Ops.FDIV, subtract(1, magnitude)))
+    large = _log_of_parts(parts.exponent, parts.fraction) * 0.5
+    result = (magnitude < 0.5).where(small, large)
+    at_one = magnitude.ne(1).where(x.const_like(math.nan), x.const_like(math.inf))
+    return copy_sign((magnitude < 1).where(result, at_one), x)
