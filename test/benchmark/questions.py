@@ -1,7 +1,18 @@
 """Easy questions to a language model at its default settings: how many it answers right.
 
-`python -m test.benchmark.questions [MODEL] [--rounds N]` prints the wrong answers and the count.
-A reply is right if it contains one of the accepted texts, whatever the case.
+`python -m test.benchmark.questions [MODEL] [--rounds N]` prints the wrong answers, and how many are
+right with each seed, and the median. A reply is right if it contains one of the accepted texts as
+whole words, whatever the case.
+
+Easy is what a child learns in the first years of school. The questions are fixed by rules, which
+were written before any model was asked, so none is there because a model knows it:
+
+- the capitals of the G7 and BRIC countries, and of Spain;
+- the opposites of the twelve most frequent English adjectives (of the Oxford English Corpus) that
+  have one in one word, without those that are the opposite of an earlier one;
+- n + n, and the number after n, for n from 1 to 6;
+- the animals that bark, meow, moo and quack, the colours of four things, the day and the month
+  after the first ones, and how many of them a week and a year have.
 """
 
 from __future__ import annotations
@@ -9,6 +20,7 @@ from __future__ import annotations
 import argparse
 import re
 from dataclasses import replace
+from statistics import median
 
 from tinygrad.apps.language.chat.conversation import Conversation, ReplyOptions
 from tinygrad.apps.language.cli.arguments import parse_arguments
@@ -19,54 +31,54 @@ MAX_TOKENS = 300
 
 # a question, then the accepted answers
 QUESTIONS = """
+What is the capital of the United States? | Washington
+What is the capital of Canada? | Ottawa
+What is the capital of the United Kingdom? | London
 What is the capital of France? | Paris
-What is the capital of Italy? | Rome
-What is the capital of Japan? | Tokyo
 What is the capital of Germany? | Berlin
-What is the capital of Spain? | Madrid
-What is the capital of England? | London
+What is the capital of Italy? | Rome, Roma
+What is the capital of Japan? | Tokyo
+What is the capital of Brazil? | Brasília, Brasilia
 What is the capital of Russia? | Moscow
+What is the capital of India? | New Delhi, Delhi
 What is the capital of China? | Beijing
-What is the capital of Egypt? | Cairo
-What is the capital of Greece? | Athens
-What is the largest planet of the solar system? | Jupiter
-Which planet do we live on? | Earth
-Which planet is known as the red planet? | Mars
-What is the closest star to Earth? | Sun, Proxima Centauri
-What is the chemical formula of water? | H2O, H₂O
-What is the chemical symbol of gold? | Au
-What gas do plants absorb from the air? | carbon dioxide, CO2
-What gas do humans need to breathe? | oxygen
-At what temperature in degrees Celsius does water boil? | 100
-What force pulls objects towards the Earth? | gravity, gravitation
-How many days are in a week? | seven, 7
-How many months are in a year? | twelve, 12
-How many hours are in a day? | 24, twenty-four
-How many minutes are in an hour? | 60, sixty
-How many legs does a spider have? | eight, 8
-How many legs does a dog have? | four, 4
-How many sides does a triangle have? | three, 3
-How many continents are there? | seven, 7
+What is the capital of Spain? | Madrid
+What is the opposite of good? | bad, evil, poor
+What is the opposite of new? | old, used
+What is the opposite of first? | last, final
+What is the opposite of long? | short, brief
+What is the opposite of little? | big, large, great, much, a lot
+What is the opposite of right? | wrong, left
+What is the opposite of high? | low
+What is the opposite of different? | same, similar, alike, identical
+What is the opposite of large? | small, little, tiny
+What is the opposite of early? | late
+What is the opposite of young? | old, aged, elderly
+What is the opposite of few? | many, a lot, several
+What is 1 + 1? | 2, two
 What is 2 + 2? | 4, four
-What is 5 + 3? | 8, eight
-What is 10 minus 4? | 6, six
-What is 3 times 3? | 9, nine
-What color is the sky on a clear day? | blue
+What is 3 + 3? | 6, six
+What is 4 + 4? | 8, eight
+What is 5 + 5? | 10, ten
+What is 6 + 6? | 12, twelve
+What number comes after 1? | 2, two
+What number comes after 2? | 3, three
+What number comes after 3? | 4, four
+What number comes after 4? | 5, five
+What number comes after 5? | 6, six
+What number comes after 6? | 7, seven
+Which animal barks? | dog, dogs
+Which animal meows? | cat, cats
+Which animal moos? | cow, cows
+Which animal quacks? | duck, ducks
+What color is the sky? | blue
 What color is grass? | green
-What color do you get by mixing red and white? | pink
-What is the opposite of hot? | cold
-What is the opposite of up? | down
-What is the opposite of big? | small, little, tiny
-What animal is known as man's best friend? | dog
-Which animal is the largest in the ocean? | whale
-What do bees make? | honey
-What do cows give us to drink? | milk
-Who wrote the play Romeo and Juliet? | Shakespeare
-Who painted the Mona Lisa? | Leonardo, da Vinci
-Who developed the theory of relativity? | Einstein
-Who was the first president of the United States? | Washington
-On which continent is Brazil? | South America
-What is the tallest mountain in the world? | Everest
+What color is snow? | white
+What color is a banana? | yellow
+Which day comes after Monday? | Tuesday
+Which month comes after January? | February
+How many days are in a week? | 7, seven
+How many months are in a year? | 12, twelve
 """
 
 
@@ -88,6 +100,7 @@ def main() -> None:
     arguments = parser.parse_args()
     loaded = load(parse_arguments(["-m", arguments.model]))
     asked = questions()
+    counts = []
     for seed in range(arguments.rounds):
         right = 0
         for question, accepted in asked:
@@ -99,6 +112,8 @@ def main() -> None:
             else:
                 print(f"  {question} {' '.join(reply.split())[:100]}")
         print(f"seed {seed}: {right} of {len(asked)} right", flush=True)
+        counts.append(right)
+    print(f"median {median(counts):g} of {len(asked)}")
 
 
 if __name__ == "__main__":
