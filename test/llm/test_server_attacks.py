@@ -8,7 +8,10 @@ import http.client
 import json
 import logging
 import os
+import resource
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -30,7 +33,7 @@ from test.llm.bad_requests import (
 from test.llm.fake_model import FakeModel, always_replies
 from test.llm.serving import TIMEOUT_S, Site, running, served, service_of
 from tinygrad.apps.language.generation.engine import Engine
-from tinygrad.apps.language.server.connections import ConnectionLimits
+from tinygrad.apps.language.server.connections import ConnectionLimits, limits_within
 from tinygrad.apps.language.server.refusals import MAX_CLIENTS, RefusalPace
 from tinygrad.apps.language.server.request_fields import ApiError
 
@@ -260,6 +263,57 @@ def test_half_sent_headers_end_and_free_their_descriptors() -> None:
             assert site.ask("GET", "/health")[0] == 200
         if before is not None:
             assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+HOLD_CONNECTIONS = """
+import resource, socket, sys
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+held = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(200)]
+for one in held:
+    one.sendall(b"GET / HT")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the system lists no descriptors")
+def test_connections_do_not_use_up_the_descriptors(caplog: pytest.LogCaptureFixture) -> None:
+    model = FakeModel()
+    before, soft = len(os.listdir("/proc/self/fd")), resource.getrlimit(resource.RLIMIT_NOFILE)
+    # the process has more descriptors open than it would as a server
+    limits = limits_within(128)
+    limits.header_timeout_s = 1.0
+    service = service_of(model, Engine(model))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128 + before, soft[1]))
+    try:
+        with (
+            running(service, limits=limits) as site,
+            subprocess.Popen(
+                [sys.executable, "-c", HOLD_CONNECTIONS, str(site.port)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            ) as client,
+        ):
+            assert client.stdout is not None and client.stdin is not None
+            assert client.stdout.readline() == b"held\n"
+            until = time.monotonic() + TIMEOUT_S
+            while limits.open:
+                assert time.monotonic() < until, f"{len(limits.open)} connections stay"
+                time.sleep(0.01)
+            # the client has not closed a connection, and others are served
+            assert site.ask("POST", CHAT, {"messages": [USER]})[0] == 200
+            client.stdin.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, soft)
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("body", [{"\ud800": 1}, {"model": "\ud800"}, {"stop": "\ud800"}])
+def test_texts_that_have_no_encoding_are_no_failure(site: Site, body: dict[str, Any]) -> None:
+    for path, asked in ((CHAT, {"messages": [USER]}), ("/v1/completions", {"prompt": "\ud800"})):
+        for echo in ({}, {"echo": True})[: 1 + ("prompt" in asked)]:
+            assert site.ask("POST", path, {**asked, **echo, **body, "max_tokens": 1})[0] < 500
 
 
 def test_a_slow_header_ends_on_a_connection_that_was_used_before() -> None:

@@ -1,8 +1,9 @@
-"""Compiles grammars on trial, in a process that can be killed.
+"""Compiles grammars on trial, in processes that can be killed.
 
 Input: rules from outside. Output: nothing, or a `GrammarError` if they are wrong, or take too much
 time or memory. Invariant: rules that pass compile in this process within the same limits.
 
+A process keeps the vocabulary, which takes a second to start, and forks one for each trial.
 The size of what a schema compiles to cannot be seen in it: `multipleOf` alone takes as many states
 as its number.
 """
@@ -18,7 +19,7 @@ import sys
 import threading
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from tinygrad.apps.language.generation.grammar import (
     GrammarError,
@@ -31,14 +32,15 @@ if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
 COMPILE_TIMEOUT_S = 2.0
-# a process that starts imports this package, and reads a vocabulary
-START_TIMEOUT_S = 60.0
+# for a process that starts, imports this package, and reads a vocabulary
+ANSWER_TIMEOUT_S = 60.0
+CPU_LIMIT_S = 10
 NICENESS = 10
 MEMORY_BYTES = 1 << 30
 
 
 class GrammarProcess:
-    """A process that compiles grammars; it starts when needed, and again after it was killed."""
+    """The process that keeps a vocabulary; it starts when needed, and again if it has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,26 +55,26 @@ class GrammarProcess:
             if self._process is None or not self._process.is_alive():
                 self._start()
             if self._vocabulary is not vocabulary:
-                error = self._ask(vocabulary, START_TIMEOUT_S)
+                error = self._ask(vocabulary)
                 if error is not None:
                     raise ImportError(error)
                 self._vocabulary = vocabulary
-            error = self._ask(rules, COMPILE_TIMEOUT_S)
+            error = self._ask(rules)
         if error is not None:
             raise GrammarError(error)
 
-    def _ask(self, question: Rules | VocabularyBytes, timeout_s: float) -> str | None:
+    def _ask(self, question: Rules | VocabularyBytes) -> str | None:
         """The error that the process finds in `question`."""
         assert self._connection is not None
         try:
             self._connection.send(question)
-            if not self._connection.poll(timeout_s):
+            if not self._connection.poll(ANSWER_TIMEOUT_S):
                 self._kill()
-                return f"it takes longer than {timeout_s:g} s to compile"
+                return "the process that compiles it does not answer"
             error: str | None = self._connection.recv()
         except (EOFError, ConnectionError):
             self._kill()
-            return "it takes too much memory to compile"
+            return "the process that compiles it has ended"
         return error
 
     def _start(self) -> None:
@@ -115,16 +117,51 @@ def _serve(connection: Connection) -> None:
         while True:
             question = connection.recv()
             error = None
-            try:
-                if isinstance(question, VocabularyBytes):
+            if isinstance(question, VocabularyBytes):
+                try:
                     tokens, size = question.tokens_of_llguidance(), len(question.tokens)
-                    _limit_memory()
-                else:
-                    assert tokens is not None
-                    compiled(question, tokens, size)
-            except (ImportError, GrammarError) as caught:
-                error = str(caught)
+                except ImportError as caught:
+                    error = str(caught)
+            else:
+                assert tokens is not None
+                error = _try_rules(question, tokens, size)
             connection.send(error)
+
+
+def _try_rules(rules: Rules, tokens: LLTokenizer, size: int) -> str | None:
+    """The error of rules, from a process of their own."""
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    child = os.fork()
+    if child == 0:
+        _compile(rules, tokens, size, sending)
+    sending.close()
+    with receiving:
+        try:
+            if receiving.poll(COMPILE_TIMEOUT_S):
+                error: str | None = receiving.recv()
+                return error
+            return f"it takes longer than {COMPILE_TIMEOUT_S:g} s to compile"
+        except EOFError:
+            return "it takes too much memory to compile"
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def _compile(rules: Rules, tokens: LLTokenizer, size: int, sending: Connection) -> NoReturn:
+    """The forked process: send the error of rules, and end."""
+    try:
+        _limit_memory()
+        # it ends by itself if nobody is left to kill it
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
+        error = None
+        try:
+            compiled(rules, tokens, size)
+        except (ImportError, GrammarError) as caught:
+            error = str(caught)
+        sending.send(error)
+    finally:
+        os._exit(0)
 
 
 def _limit_memory() -> None:

@@ -354,9 +354,10 @@ class EventStream:
 
 
 def _json(content: Json, status: int = 200) -> Response:
-    from starlette.responses import JSONResponse
+    from starlette.responses import Response
 
-    return JSONResponse(content, status)
+    # ASCII: texts of requests may have lone surrogates, which no encoding has
+    return Response(json.dumps(content), status, media_type="application/json")
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -17,6 +17,10 @@ HEADER_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 1024
 # descriptors that files, pipes and the rest of the process need
 RESERVED_DESCRIPTORS = 64
+# asyncio accepts so many at once, whatever the limit, and closes those beyond it some rounds of its
+# loop later; without descriptors it would fill the log with errors
+MAX_ACCEPTED_AT_ONCE = 256
+ROUNDS = 4
 BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
     b"Content-Length: 0\r\n\r\n"
@@ -29,6 +33,7 @@ class ConnectionLimits:
 
     most: int = MAX_CONNECTIONS
     header_timeout_s: float = HEADER_TIMEOUT_S
+    accepted_at_once: int = MAX_ACCEPTED_AT_ONCE
     open: set[object] = field(default_factory=set)
 
     @property
@@ -37,16 +42,28 @@ class ConnectionLimits:
         return len(self.open) < self.most
 
 
-def available_connections() -> int:
-    """How many connections the limit of open files allows, after raising it as far as it goes."""
+def connection_limits() -> ConnectionLimits:
+    """The limits that the limit of open files allows, after raising it as far as it goes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_CONNECTIONS + RESERVED_DESCRIPTORS
+    wanted = MAX_CONNECTIONS + RESERVED_DESCRIPTORS + ROUNDS * MAX_ACCEPTED_AT_ONCE
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    if soft == resource.RLIM_INFINITY:
-        return MAX_CONNECTIONS
-    return max(1, min(MAX_CONNECTIONS, soft - RESERVED_DESCRIPTORS))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return ConnectionLimits()
+    return limits_within(soft)
+
+
+def limits_within(descriptors: int) -> ConnectionLimits:
+    """The limits for a process that may have so many files open.
+
+    >>> limits_within(128)
+    ConnectionLimits(most=48, header_timeout_s=10.0, accepted_at_once=4, open=set())
+    """
+    spare = max(2, descriptors - RESERVED_DESCRIPTORS)
+    at_once = max(1, min(MAX_ACCEPTED_AT_ONCE, spare // (4 * ROUNDS)))
+    most = max(1, min(MAX_CONNECTIONS, spare - ROUNDS * at_once))
+    return ConnectionLimits(most, accepted_at_once=at_once)
 
 
 def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:

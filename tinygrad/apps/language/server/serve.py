@@ -19,7 +19,7 @@ from tinygrad.apps.language.server.access import AccessRules, is_loopback
 from tinygrad.apps.language.server.application import application
 from tinygrad.apps.language.server.connections import (
     ConnectionLimits,
-    available_connections,
+    connection_limits,
     limited_protocol,
 )
 from tinygrad.apps.language.server.refusals import RefusalPace
@@ -29,6 +29,8 @@ from tinygrad.settings import LLM_API_KEY
 
 SHUTDOWN_S = 5
 KEEP_ALIVE_S = 30
+# connections that the system keeps until they are accepted
+BACKLOG = 1024
 # the engine releases the interpreter in every kernel, and then waits until a thread that handles a
 # request has had it for so long
 SWITCH_INTERVAL_S = 0.0002
@@ -51,7 +53,7 @@ def serve(loaded: LoadedModel, options: argparse.Namespace, sampling: Sampling) 
         hosts = frozenset(options.allowed_host) if is_private or options.allowed_host else None
         rules, pace = AccessRules(api_key, hosts), RefusalPace(options.refused_per_second)
         app = application(service, rules, options.cors_origin, pace)
-        server = server_of(app, service, ConnectionLimits(available_connections()), options)
+        server = server_of(app, service, connection_limits(), options)
         port = listener.getsockname()[1]
         shown = f"[{options.host}]" if ":" in options.host else options.host
         scheme = "https" if options.tls_cert else "http"
@@ -96,6 +98,12 @@ def server_of(
     class Server(uvicorn.Server):
         """Ends the engine first, so that streams end with an error and are sent to the end."""
 
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            # asyncio has set it to the number that it accepts at once
+            for one in sockets or ():
+                one.listen(BACKLOG)
+
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             await asyncio.to_thread(service.close)
             await super().shutdown(sockets)
@@ -106,6 +114,7 @@ def server_of(
     config = uvicorn.Config(
         app,
         http=http,
+        backlog=limits.accepted_at_once,
         # a warning for each bad request would let a client fill the log
         log_level="error",
         ws="none",
