@@ -43,7 +43,7 @@ def modules_with_examples() -> list[str]:
 
 
 def examples_of(module: ModuleType) -> list[doctest.DocTest]:
-    own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    own = {name: value for name, value in vars(module).items() if not name.startswith("__")}
     found = doctest.DocTestFinder().find(module, globs=own | NAMES)
     return [test for test in found if test.examples]
 
