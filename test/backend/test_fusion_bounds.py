@@ -30,7 +30,10 @@ from test.backend.unrolled import (
 from tinygrad import GlobalCounters, Tensor
 from tinygrad.execution.realize import compiled_kernels
 from tinygrad.execution.schedule import create_schedule
-from tinygrad.nn.optim import Adam
+from tinygrad.nn import BatchNorm2d, Conv2d
+from tinygrad.nn.optim import SGD, Adam
+from tinygrad.nn.optim.optimizer import Optimizer
+from tinygrad.nn.state import get_parameters
 from tinygrad.schedule.grouping.segments import MAX_KERNEL_SIZE
 from tinygrad.storage.live_tensors import LiveTensors
 from tinygrad.uop import GroupOp, Ops
@@ -119,6 +122,24 @@ def test_expressions_of_constants_are_materialised_too() -> None:
     assert GlobalCounters.global_ops <= 2 * operations(life(TensorOps, constant, 3).uop) + 256
     np.testing.assert_array_equal(result.numpy(), life(NumpyOps, expected, 3))
     np.testing.assert_allclose(beside.numpy(), result.numpy() + array(16, 16), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("optimizer", "most"), [(SGD, 12), (Adam, 14)])
+def test_a_step_of_a_convolution_and_a_norm_has_few_kernels_and_arrays(
+    optimizer: type[Optimizer], most: int
+) -> None:
+    layers = Conv2d(3, 32, 3), BatchNorm2d(32)
+    x = tensor(8, 3, 12, 12)
+    parameters = get_parameters(layers)
+    Tensor.realize(*parameters, *get_parameters(optimizer(parameters)))
+    with Tensor.train():
+        loss = layers[1](layers[0](x)).relu().sum().backward()
+        items = create_schedule([loss.uop, *(t.uop for t in optimizer(parameters).schedule_step())])
+    kernels = [x.ast for x in items.items]
+    assert len(kernels) <= most
+    # the result of the convolution and its gradient; the mask of the activation is computed again
+    stores = [store for kernel in kernels for store in kernel.src]
+    assert sum(math.prod(store.src[1].shape) == 8 * 32 * 10 * 10 for store in stores) == 2
 
 
 def test_kernels_of_a_range_of_rows_are_equal() -> None:

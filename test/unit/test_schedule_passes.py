@@ -15,8 +15,10 @@ from tinygrad.schedule.canonical import canonicalize
 from tinygrad.schedule.execution_plan import StorageSlice
 from tinygrad.schedule.grouping import fuse, merge
 from tinygrad.schedule.grouping.hazards import find_hazards
+from tinygrad.schedule.grouping.kernel_loops import loops_of
 from tinygrad.schedule.grouping.make_plan import make_plan
 from tinygrad.schedule.grouping.prepare import prepare_grouping
+from tinygrad.schedule.grouping.preserve import tracked_writes
 from tinygrad.schedule.grouping.unit import Unit
 from tinygrad.schedule.pipeline import optimize_communication
 from tinygrad.schedule.spmd.collectives import all_reduce
@@ -280,9 +282,9 @@ def test_repeat_is_an_expansion() -> None:
 # ---- merged kernels ----
 
 
-def unit(value: UOp, *entries: int) -> Unit:
+def unit(value: UOp, *entries: int, size: int = 0) -> Unit:
     """A kernel that stores `value`; PARAM i is all of entry `entries[i]`."""
-    size = value.size
+    size = size or value.size
     params = [(StorageSlice(entry, 0, 0, size, FLOAT),) for entry in entries]
     store = UOp(Ops.STORE, FLOAT, (param(0, *value.shape), value))
     return Unit(buffer(*value.shape), reads=[], stores=[store], params=params)
@@ -324,9 +326,26 @@ def test_kernels_with_two_views_of_one_buffer_are_not_merged() -> None:
     assert len(merged(unit(param(1, 8) + param(2, 8), 1, 0, 3), other)) == 2
 
 
-def test_reductions_are_not_merged() -> None:
-    assert not merge.is_elementwise(unit(total(param(1, 8, 8), 1), 1, 0))
-    assert merge.is_elementwise(unit(param(1, 8) + 1, 1, 0))
+def test_reductions_of_the_same_elements_are_merged_with_what_is_computed_from_them() -> None:
+    def sums(entry: int, *operands: UOp, read: int = 0) -> Unit:
+        return unit(total(operands[0] * operands[-1], 1), entry, read, size=64)
+
+    x = param(1, 8, 8)
+    (kernel,) = merged(sums(1, x), sums(2, x + 1), unit(param(1, 8, 1) * 2, 3, 1, size=64))
+    assert len(kernel.stores) == 3
+    assert kernel.stores[2].src[1] is kernel.stores[0].src[1] * 2
+    # over other elements, over other axes, and of a sum
+    assert len(merged(sums(1, x), sums(2, x, read=3))) == 2
+    assert len(merged(sums(1, x), unit(total(x, 0), 2, 0, size=64))) == 2
+    of_sum = unit(total(x * param(2, 8, 1).expand((8, 8)), 1), 2, 0, 1, size=64)
+    assert len(merged(sums(1, x), of_sum)) == 2
+
+
+def test_matrix_products_and_long_rows_are_not_merged() -> None:
+    left, right = param(1, 8, 1, 8).expand((8, 8, 8)), param(2, 1, 8, 8).expand((8, 8, 8))
+    assert loops_of(total(left * right, 2)) is None
+    assert loops_of(total(param(1, 1024, 1024), 0)) is None
+    assert loops_of(total(param(1, 64, 64), 0)) == ((64,), ((64, True), (64, False)))
 
 
 def test_params_read_in_place_and_elsewhere() -> None:
@@ -362,6 +381,17 @@ def test_old_content_is_read_before_it_is_overwritten() -> None:
     plan = plan_of(once.assign(y.permute((1, 0)) * 2), total(once, 1), total(x, 1))
     names = [item.ast.arg.name for item in plan.items]
     assert names == ["r_4", "e_4_4", "r_4", "e_4_4"]
+
+
+def test_contents_are_tracked_where_two_of_one_memory_are_read() -> None:
+    a, b, c = buffer(4), buffer(4), buffer(4)
+
+    def tracked(*nodes: UOp) -> set[UOp]:
+        return set(tracked_writes(list(UOp.sink(*nodes).toposort())))
+
+    total = a + b + c
+    assert tracked(a.assign(total), b.assign(total + 1)) == set()
+    assert tracked(a.assign(total) + b, b.assign(total)) == {a}
 
 
 def test_the_order_of_items_depends_on_the_graph_alone() -> None:

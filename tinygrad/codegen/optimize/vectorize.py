@@ -78,7 +78,9 @@ def vectorize_reduction(nest: Nest, axis: UOp) -> None:
         lanes //= 2
     # every output of a register tile has accumulators of its own
     shared = {r for s in nest.stores for r in s.src[2:] if r.arg.kind is AxisType.TILE}
-    max_unroll = max(1, min(MAX_ACCUMULATORS, MAX_TILE_ACCUMULATORS // points(frozenset(shared))))
+    reductions = sum(u.op is Ops.REDUCE and axis in u.src[1:] for u in nest.root.toposort())
+    sums = max(1, reductions) * points(frozenset(shared))
+    max_unroll = max(1, min(MAX_ACCUMULATORS, MAX_TILE_ACCUMULATORS // sums))
     unroll = 1
     while unroll < max_unroll and n >= 4 * unroll * lanes:
         unroll *= 2

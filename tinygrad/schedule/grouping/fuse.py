@@ -32,6 +32,8 @@ FUSES_SOURCES = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter})
 READS_MEMORY = NAMES_MEMORY | {Ops.CUSTOM_KERNEL, Ops.TRANSFER}
 MAX_RECOMPUTED_LEAVES = 4
 """An expression that reads more arrays is materialised rather than recomputed."""
+SMALL_RATIO = 1 / 16
+"""Arrays with no more elements, relative to those that are computed from them, stay in a cache."""
 MAX_RECOMPUTED_LEAVES_IN_REDUCE = 3
 """The same for one that is recomputed in the loops of a reduction."""
 MAX_CONTEXTS = 256
@@ -107,6 +109,8 @@ class _Fusion:
         self.budgets: list[KernelBudget] = []
         self.points: list[float] = []
         self.leaves: dict[UOp, int] = {}
+        # the same without what is repeated so often that reading it costs nothing
+        self.large_leaves: dict[UOp, int] = {}
 
     def add_chains(self, chains: Sequence[SoftmaxChain]) -> None:
         """Give each reduction of the scores of a softmax a kernel that recomputes the scores."""
@@ -311,7 +315,7 @@ class _Fusion:
         if node.op is Ops.REDUCE_AXIS or node in self.reduced:
             return True
         if node.op in GroupOp.ALU or cast_growth(node) < 0:
-            return self.leaves[node] > MAX_RECOMPUTED_LEAVES
+            return self.large_leaves[node] > MAX_RECOMPUTED_LEAVES
         return False
 
     def _mark_broadcast(self, node: UOp, contexts: set[ReadContext]) -> None:
@@ -342,23 +346,42 @@ class _Fusion:
     def count_leaves(self) -> None:
         """Count the materialised arrays that each expression reads; expensive ops add to it."""
         found: dict[UOp, frozenset[UOp]] = {}
+        large: dict[UOp, frozenset[UOp]] = {}
         for node in self.order:
             if node in self.materialized:
-                found[node] = frozenset({node})
-                self.leaves[node] = 1
+                found[node] = large[node] = frozenset({node})
+                self.leaves[node] = self.large_leaves[node] = 1
                 continue
             is_expensive = node.op in EXPENSIVE
             if len(node.src) == 1 and not is_expensive:
-                found[node], self.leaves[node] = found[node.src[0]], self.leaves[node.src[0]]
+                source = node.src[0]
+                found[node], self.leaves[node] = found[source], self.leaves[source]
+                large[node], self.large_leaves[node] = large[source], self.large_leaves[source]
+                if large[node] and node.op is Ops.EXPAND and points_ratio(node) <= SMALL_RATIO:
+                    large[node] = large[node] - self.materialized
+                    self.large_leaves[node] = self._number_of_leaves(large[node])
                 continue
-            leaves = frozenset({node} if is_expensive else ())
-            leaves = leaves.union(*[found[x] for x in node.src])
-            expensive = len(leaves - self.materialized)
-            self.leaves[node] = len(leaves) + (MAX_RECOMPUTED_LEAVES - 1) * expensive
-            if len(leaves) > MAX_RECOMPUTED_LEAVES + 1:
-                # more of them make no difference
-                leaves = frozenset(islice(leaves, MAX_RECOMPUTED_LEAVES + 1))
-            found[node] = leaves
+            own = frozenset({node} if is_expensive else ())
+            leaves = own.union(*[found[x] for x in node.src])
+            self.leaves[node] = self._number_of_leaves(leaves)
+            found[node] = _some(leaves)
+            if all(large[x] is found[x] for x in node.src):
+                large[node], self.large_leaves[node] = found[node], self.leaves[node]
+                continue
+            leaves = own.union(*[large[x] for x in node.src])
+            self.large_leaves[node] = self._number_of_leaves(leaves)
+            large[node] = _some(leaves)
+
+    def _number_of_leaves(self, leaves: frozenset[UOp]) -> int:
+        expensive = len(leaves - self.materialized)
+        return len(leaves) + (MAX_RECOMPUTED_LEAVES - 1) * expensive
+
+
+def _some(leaves: frozenset[UOp]) -> frozenset[UOp]:
+    """As many leaves as make a difference."""
+    if len(leaves) <= MAX_RECOMPUTED_LEAVES + 1:
+        return leaves
+    return frozenset(islice(leaves, MAX_RECOMPUTED_LEAVES + 1))
 
 
 def is_small(work: float, elements: float) -> bool:

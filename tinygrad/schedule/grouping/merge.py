@@ -1,4 +1,4 @@
-"""Horizontal fusion: merge elementwise kernels over the same elements into one of several outputs.
+"""Horizontal fusion: merge kernels with the same loops into one of several outputs.
 
 Input: units in order, and the dependencies of each. Output: fewer units, in an order that respects
 the dependencies. Invariant: a merged kernel reads the result of another one of its group only at
@@ -12,33 +12,31 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from tinygrad.caches import cached_function
+from tinygrad.helpers import prod
 from tinygrad.schedule.execution_plan import Slices
+from tinygrad.schedule.grouping.kernel_loops import KernelLoops, Shape, keeps_index, loops_of
 from tinygrad.schedule.grouping.segments import MAX_KERNEL_SIZE, expression_size
 from tinygrad.schedule.grouping.unit import Unit
-from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop import Ops
 from tinygrad.uop.ops import ParamArg, UOp
 
 MAX_PARAMS = 24
 """The arguments of a merged kernel."""
+MAX_REDUCTIONS = 4
+"""The values of a merged kernel that have reductions."""
+MAX_UNRELATED = 1 << 12
+"""The elements of kernels that are merged without an array in common: so few take less time than to
+start another kernel."""
 MAX_GROUPS_TRIED = 8
 """The groups that are tried for each unit, those that share the most arguments with it first."""
 
 
-def is_elementwise(unit: Unit) -> bool:
-    """Whether a unit is one loop nest over its output whose elements are independent."""
+def loops_of_unit(unit: Unit) -> KernelLoops | None:
+    """The loops of a unit with one store, whose elements are independent; None for others."""
     if unit.item is not None or len(unit.stores) != 1 or unit.after is not None:
-        return False
+        return None
     target, value = unit.stores[0].src
-    if target.op is not Ops.PARAM or not all(isinstance(d, int) for d in value.shape):
-        return False
-    return is_pointwise(value)
-
-
-# the expressions of equal layers are equal nodes
-@cached_function(4096)
-def is_pointwise(value: UOp) -> bool:
-    """Whether an expression has neither reductions nor scatters."""
-    return all(n.op not in {Ops.REDUCE_AXIS, *GroupOp.Scatter} for n in value.toposort())
+    return loops_of(value) if target.op is Ops.PARAM else None
 
 
 @cached_function(4096)
@@ -51,7 +49,7 @@ def aligned_params(value: UOp) -> tuple[frozenset[UOp], frozenset[UOp]]:
         if node.op is Ops.PARAM:
             params.add(node)
             continue
-        here = node in aligned and node not in elsewhere and node.op in GroupOp.Elementwise
+        here = node in aligned and node not in elsewhere and keeps_index(node)
         for x in node.src:
             (aligned if here else elsewhere).add(x)
             if node in elsewhere:
@@ -60,13 +58,17 @@ def aligned_params(value: UOp) -> tuple[frozenset[UOp], frozenset[UOp]]:
 
 
 class _Group:
-    """Kernels that are merged into `unit`, at `position` of the order: `written` maps the memory
-    that they write to values, `elsewhere` is the memory that they read at other elements.
-    `size` is the estimated size of the merged kernel; `is_full` says that a unit did not fit.
+    """Kernels that are merged into `unit`, at `position` of the order, with `loops`: `written` maps
+    the memory that they write to values, `elsewhere` is the memory that they read at other
+    elements. `size` is the estimated size of the merged kernel, `reductions` the number of values
+    with reductions; `is_full` says that a unit did not fit.
     """
 
-    def __init__(self, unit: Unit, position: int) -> None:
+    def __init__(self, unit: Unit, loops: KernelLoops, position: int) -> None:
         self.unit = unit
+        self.loops = loops
+        self.reductions = int(loops.reduced is not None)
+        self.shape = unit.stores[0].src[1].shape
         self.position = position
         self.is_full = False
         self.written: dict[Slices, UOp] = {}
@@ -76,9 +78,14 @@ class _Group:
         self.written[unit.params[0]] = value
         self.elsewhere |= {unit.params[p.arg.slot] for p in aligned_params(value)[1]}
 
-    def join(self, unit: Unit) -> bool:
+    def join(self, unit: Unit, loops: KernelLoops) -> bool:
         """Merge `unit` into the group, if that is safe. Returns whether it is."""
         mine = self.unit.params
+        reductions = self.reductions + (loops.reduced is not None)
+        if loops.reduced is not None and (
+            loops.reduced != self.loops.reduced or reductions > MAX_REDUCTIONS
+        ):
+            return False
         value = unit.stores[0].src[1]
         size = self.size + expression_size(value)
         if len({*mine, *unit.params}) > MAX_PARAMS or size > MAX_KERNEL_SIZE:
@@ -96,17 +103,18 @@ class _Group:
         for p in sorted(aligned | elsewhere, key=lambda p: cast(int, p.arg.slot)):
             parts = unit.params[p.arg.slot]
             if parts in self.written:
-                table[p] = self.written[parts]
+                table[p] = reshaped(self.written[parts], p.shape)
             else:
                 slot = slots.setdefault(parts, len(slots))
                 table[p] = p.replace(arg=ParamArg(slot, p.arg.shape))
         slot = slots.setdefault(target, len(slots))
-        address = unit.stores[0].src[0].replace(arg=ParamArg(slot, value.shape))
-        value = value.substitute(table)
+        address = unit.stores[0].src[0].replace(arg=ParamArg(slot, self.shape))
+        value = reshaped(value.substitute(table), self.shape)
         self.unit.stores.append(UOp(Ops.STORE, value.dtype, (address, value)))
         self.unit.params[:] = list(slots)
         self.written[target] = value
         self.size = size
+        self.reductions = reductions
         self.elsewhere |= read_elsewhere
         return True
 
@@ -119,33 +127,56 @@ class _Group:
         return any(mine.get(p.entry, {parts}) != {parts} for parts in unit.params for p in parts)
 
 
+def reshaped(value: UOp, shape: Shape) -> UOp:
+    """A value in another shape, which differs in axes of size 1."""
+    return value if value.shape == shape else UOp(Ops.RESHAPE, value.dtype, (value,), shape)
+
+
 def merge_kernels(
     units: list[Unit],
     after: dict[Unit, set[Unit]],
     devices: Callable[[UOp], tuple[str, ...]],
 ) -> list[Unit]:
-    """The units, with elementwise ones of equal shape that share an array merged."""
+    """The units, with those of equal loops that share an array merged, and elementwise ones with
+    the unit that writes what they read.
+    """
     result: list[Unit] = []
     groups: defaultdict[Any, dict[_Group, None]] = defaultdict(dict)
     position: dict[Unit, int] = {}
     for unit in units:
-        if is_elementwise(unit):
-            shape = unit.stores[0].src[1].shape
-            keys = [(devices(unit.node), shape, x) for x in unit.params if x[0].size > 1]
+        loops = loops_of_unit(unit)
+        if loops is not None:
+            keys = _keys(unit, loops, devices(unit.node))
             earliest = max((position[u] for u in after[unit]), default=-1)
             shared = Counter(group for key in keys for group in groups[key])
             for group, _ in shared.most_common(MAX_GROUPS_TRIED):
-                if group.position >= earliest and group.join(unit):
+                if group.position >= earliest and group.join(unit, loops):
                     position[unit] = group.position
                     break
                 if group.is_full:
                     for key in keys:
                         groups[key].pop(group, None)
             else:
-                group = _Group(unit, len(result))
+                group = _Group(unit, loops, len(result))
             for key in keys:
                 groups[key][group] = None
         if unit not in position:
             position[unit] = len(result)
             result.append(unit)
     return result
+
+
+def _keys(unit: Unit, loops: KernelLoops, devices: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    """What a unit looks for a group by: the arrays that it has to have in common with it."""
+    size = prod(cast(tuple[int, ...], loops.shape))
+    keys: list[tuple[Any, ...]] = []
+    if loops.reduced is not None:
+        # the result is for elementwise units; another reduction reads the same elements
+        keys = [(devices, loops.shape, unit.params[0])]
+        read = prod(int(d) for d, _ in loops.reduced)
+        large = [x for x in unit.params[1:] if x[0].size * 2 > read]
+        return keys + [(devices, loops, x) for x in large]
+    keys = [(devices, loops.shape, x) for x in unit.params if x[0].size > 1]
+    if size <= MAX_UNRELATED:
+        keys.append((devices, loops.shape))
+    return keys

@@ -22,10 +22,7 @@ Contents = dict[UOp, tuple[int, int]]
 def preserve_overwritten(sink: UOp) -> UOp:
     """`sink` with CONTIGUOUS values in place of older contents that are read beside newer ones."""
     order = list(sink.toposort())
-    writes: dict[UOp, set[int]] = {}
-    for node in order:
-        if node.op is Ops.ASSIGN:
-            writes.setdefault(memory_of(node), set()).add(node.arg + 1)
+    writes = tracked_writes(order)
     if not writes:
         return sink
     reads: dict[UOp, Contents] = {}
@@ -42,6 +39,19 @@ def preserve_overwritten(sink: UOp) -> UOp:
         done[node] = _with_kept_sources(node, latest, reads, done)
         reads[node] = _contents_of(node, found, writes)
     return done[sink]
+
+
+def tracked_writes(order: list[UOp]) -> dict[UOp, set[int]]:
+    """The writes to each memory of which two contents are read, or one may be destroyed."""
+    writes: dict[UOp, set[int]] = {}
+    read_later: set[UOp] = set()
+    for node in order:
+        if node.op is Ops.ASSIGN:
+            writes.setdefault(memory_of(node), set()).add(node.arg + 1)
+        if node.op not in {Ops.SINK, Ops.AFTER}:
+            sources = node.src[1:] if node.op is Ops.ASSIGN else node.src
+            read_later |= {memory_of(x) for x in sources if x.op in {Ops.ASSIGN, Ops.AFTER}}
+    return {m: found for m, found in writes.items() if len(found) > 1 or m in read_later}
 
 
 def _contents_of_sources(node: UOp, reads: dict[UOp, Contents]) -> Contents:
@@ -66,7 +76,8 @@ def _contents_of(node: UOp, found: Contents, writes: dict[UOp, set[int]]) -> Con
         return {node: (0, 0)} if node in writes else {}
     if node.op in {Ops.ASSIGN, Ops.AFTER}:
         number = (node if node.op is Ops.ASSIGN else node.src[1]).arg + 1
-        return {memory_of(node): (number, number)}
+        memory = memory_of(node)
+        return {memory: (number, number)} if memory in writes else {}
     if node.op in {Ops.BUFFER_VIEW, Ops.MSELECT, Ops.MSTACK}:
         return found
     return {} if is_storage(node) else found

@@ -8,8 +8,9 @@ value, *ranges), ...)` without movement ops. Invariant: an element is loaded onl
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.helpers import prod
@@ -27,6 +28,7 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.float_variables import read_argument
 from tinygrad.uop.ops import AxisType, RangeArg, UOp, sint
 from tinygrad.uop.reduction import SCATTER_REDUCE_OPS
+from tinygrad.uop.sint import is_one
 
 Point: TypeAlias = tuple[UOp, Index, UOp | None]
 """One element of a node of the tensor form: the node, its index, and the condition under which the
@@ -38,9 +40,13 @@ Build: TypeAlias = Callable[[list[UOp]], UOp]
 class _Rangeifier:
     """The lowering of one kernel: its loops, and the value of each point that was lowered."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares_reductions: bool) -> None:
         self.range_count = 0
+        self.shares_reductions = shares_reductions
         self.loops: dict[tuple[sint, ...], list[UOp]] = {}
+        # the loops of reductions of each store, which those of other stores share
+        self.reductions: dict[tuple[Any, ...], list[list[UOp]]] = {}
+        self.taken: Counter[tuple[Any, ...]] = Counter()
         self.done: dict[Point, UOp] = {}
 
     def new_range(self, size: sint, kind: AxisType) -> UOp:
@@ -101,10 +107,28 @@ class _Rangeifier:
         if simple != index:
             return [(node, simple, valid)], lambda v: v[0]
         inner = list(index)
-        ranges = [self.new_range(source.shape[axis], AxisType.REDUCE) for axis in node.arg.axes]
+        ranges = self.reduction_ranges(node, index)
         for axis, r in zip(node.arg.axes, ranges, strict=True):
             inner[axis] = r
         return [(source, tuple(inner), valid)], lambda v: v[0].reduce(*ranges, arg=node.arg.op)
+
+    def reduction_ranges(self, node: UOp, index: Index) -> list[UOp]:
+        """The loops of a reduction: those of one over the same elements in an earlier store."""
+        sizes, axes = node.src[0].shape, node.arg.axes
+        key = tuple(
+            (d, None if i in axes else index[i]) for i, d in enumerate(sizes) if not is_one(d)
+        )
+        found = self.reductions.setdefault(key, [])
+        number = self.taken[key]
+        self.taken[key] += 1
+        if number == len(found):
+            found.append(
+                [self.new_range(sizes[i], AxisType.REDUCE) for i in axes if not is_one(sizes[i])]
+            )
+        ranges = iter(found[number])
+        return [
+            self.new_range(1, AxisType.REDUCE) if is_one(sizes[i]) else next(ranges) for i in axes
+        ]
 
     def gather_step(self, point: Point) -> tuple[list[Point], Build]:
         node, index, valid = point
@@ -117,6 +141,8 @@ class _Rangeifier:
 
     def store(self, node: UOp) -> UOp:
         """Lower one STORE of the tensor form to a loop nest."""
+        if self.shares_reductions:
+            self.taken.clear()
         target, value = node.src
         if value.op in GroupOp.Scatter:
             return self.store_scatter(target, value)
@@ -180,6 +206,18 @@ def masked(value: UOp, condition: UOp | None, gate: UOp | None) -> UOp:
     return condition.where(value, value.const_like(0))
 
 
+def has_nested_reductions(ast: UOp) -> bool:
+    """Whether a reduction is computed from another one."""
+    reduced: set[UOp] = set()
+    for node in ast.toposort():
+        is_reduced = not reduced.isdisjoint(node.src)
+        if is_reduced and node.op is Ops.REDUCE_AXIS:
+            return True
+        if is_reduced or node.op is Ops.REDUCE_AXIS:
+            reduced.add(node)
+    return False
+
+
 def is_kernel_graph(ast: UOp) -> bool:
     """Whether a kernel stores to addresses, and so needs no lowering of its tensor form."""
     return ast.src[0].src[0].op is Ops.INDEX
@@ -187,6 +225,6 @@ def is_kernel_graph(ast: UOp) -> bool:
 
 def rangeify(ast: UOp) -> UOp:
     """The kernel graph of a kernel's tensor form; its indices are not simplified."""
-    lowering = _Rangeifier()
+    lowering = _Rangeifier(len(ast.src) > 1 and not has_nested_reductions(ast))
     stores = tuple(lowering.store(x) for x in ast.src)
     return UOp(Ops.SINK, dtypes.void, stores, ast.arg)
