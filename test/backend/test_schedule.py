@@ -303,3 +303,65 @@ def test_integers_are_summed_exactly() -> None:
     value = np.arange(1 << 19, dtype=np.int64)
     assert Tensor(value).sum().item() == value.sum()
     assert Tensor(value, dtype=dtypes.int64).max().item() == value.max()
+
+
+def peak(*results: Tensor) -> int:
+    """The bytes that realizing the results takes at the same time."""
+    before = GlobalCounters.mem_used
+    GlobalCounters.reset()
+    Tensor.realize(*results)
+    return GlobalCounters.mem_peak - before
+
+
+@pytest.mark.parametrize("indices", [True, False])
+def test_the_gradient_of_logits_takes_the_memory_of_the_logits(indices: bool) -> None:
+    count, words, width = 64, 8200, 16
+    h, w = tensor(count, width).requires_grad_(), tensor(words, width, seed=1).requires_grad_()
+    labels = np.random.default_rng(2).integers(0, words, count)
+    logits = h @ w.T
+    loss = (
+        logits.sparse_categorical_crossentropy(Tensor(labels).realize())
+        if indices
+        else logits.cross_entropy(Tensor(labels).realize())
+    )
+    parts = loss.gradient(h, w)
+    assert peak(loss, *parts) < 1.5 * count * words * 4
+    x, y = h.numpy().astype(np.float64), w.numpy().astype(np.float64)
+    scores = x @ y.T
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    weights /= weights.sum(1, keepdims=True)
+    np.testing.assert_allclose(
+        loss.item(), -np.log(weights[np.arange(count), labels]).mean(), rtol=1e-5
+    )
+    weights[np.arange(count), labels] -= 1
+    np.testing.assert_allclose(parts[0].numpy(), weights @ y / count, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(parts[1].numpy(), weights.T @ x / count, rtol=1e-4, atol=1e-6)
+
+
+def test_results_take_the_memory_of_arguments_that_nothing_else_reads() -> None:
+    x, y = tensor(512, 8), tensor(8, 513, seed=1)
+    values = (x @ y).numpy()
+
+    def stored(*nodes: Tensor) -> int:
+        return -(-peak(*nodes) // values.nbytes)
+
+    def product(seed: int) -> Tensor:
+        # a product has a kernel of its own
+        return (x @ (y * seed)).contiguous()
+
+    twice = product(1) * 2
+    assert stored(twice) == 1
+    np.testing.assert_allclose(twice.numpy(), values * 2, rtol=1e-6)
+    backwards = product(2).flip(0).exp()
+    assert stored(backwards) == 2
+    np.testing.assert_allclose(backwards.numpy(), np.exp(values * 2)[::-1], rtol=1e-5)
+    # a later reader of the argument
+    base = product(3)
+    later = (base * 2).contiguous().flip(0) + base
+    assert stored(later) == 2
+    np.testing.assert_allclose(later.numpy(), values[::-1] * 6 + values * 3, rtol=1e-5, atol=1e-5)
+    kept = product(4)
+    both = (kept * 2).contiguous()
+    assert stored(kept, both) == 2
+    np.testing.assert_allclose(kept.numpy(), values * 4, rtol=1e-6)
+    np.testing.assert_allclose(both.numpy(), values * 8, rtol=1e-6)

@@ -7,7 +7,7 @@ inputs` is the k-th buffer of the canonical graph; the others are allocated for 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -153,6 +153,19 @@ class TransferItem:
 
 
 Item = KernelItem | TransferItem
+
+
+def with_entries(item: Item, names: Mapping[int, int]) -> Item:
+    """An item on the entries that `names` maps its own to."""
+    if not names:
+        return item
+
+    def named(slices: Slices) -> Slices:
+        return tuple(p._replace(entry=names.get(p.entry, p.entry)) for p in slices)
+
+    if isinstance(item, KernelItem):
+        return replace(item, params=tuple(map(named, item.params)))
+    return replace(item, source=named(item.source), destination=named(item.destination))
 
 
 @dataclass(frozen=True, eq=False)

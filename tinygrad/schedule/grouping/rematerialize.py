@@ -17,9 +17,9 @@ from tinygrad.schedule.execution_plan import (
     ExecutionPlan,
     Item,
     KernelItem,
-    Slices,
     StorageEntry,
     TransferItem,
+    with_entries,
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -165,7 +165,7 @@ def _rebuilt(plan: ExecutionPlan, values: list[_Gathered]) -> ExecutionPlan:
                 if entry >= plan.inputs:
                     names[entry] = len(entries)
                     entries.append(plan.entries[entry])
-            again = [_with_entries(plan.items[i], names, time) for i in value.recipe]
+            again = [_again(plan.items[i], names, time) for i in value.recipe]
             inserted.setdefault(start, []).extend(again)
             for use in value.uses:
                 if use >= start:
@@ -176,22 +176,16 @@ def _rebuilt(plan: ExecutionPlan, values: list[_Gathered]) -> ExecutionPlan:
     for position, item in enumerate(plan.items):
         items += inserted.get(position, [])
         if position not in early:
-            items.append(_with_entries(item, renamed.get(position, {})))
+            items.append(with_entries(item, renamed.get(position, {})))
     new = range(len(plan.entries), len(entries))
     return replace(
         plan, entries=tuple(entries), items=tuple(items), written=plan.written.union(new)
     )
 
 
-def _with_entries(item: Item, names: dict[int, int], time: int = 0) -> Item:
-    """An item on other entries; `time` counts the repeated runs of a collective."""
-    if not names:
-        return item
-
-    def named(slices: Slices) -> Slices:
-        return tuple(p._replace(entry=names.get(p.entry, p.entry)) for p in slices)
-
-    if isinstance(item, KernelItem):
-        return replace(item, params=tuple(map(named, item.params)))
-    info = replace(item.info, time=time) if time else item.info
-    return replace(item, source=named(item.source), destination=named(item.destination), info=info)
+def _again(item: Item, names: dict[int, int], time: int) -> Item:
+    """An item on other entries, run for another time."""
+    found = with_entries(item, names)
+    if isinstance(found, KernelItem):
+        return found
+    return replace(found, info=replace(found.info, time=time))
