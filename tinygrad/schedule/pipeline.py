@@ -31,8 +31,8 @@ from tinygrad.schedule.grouping.place_constants import place_constants
 from tinygrad.schedule.grouping.prepare import prepare_grouping
 from tinygrad.schedule.grouping.preserve import preserve_overwritten
 from tinygrad.schedule.grouping.rematerialize import rematerialize
-from tinygrad.schedule.grouping.sharded_softmax import split_sharded_softmax
 from tinygrad.schedule.grouping.reuse_arguments import reuse_arguments
+from tinygrad.schedule.grouping.sharded_softmax import split_sharded_softmax
 from tinygrad.schedule.grouping.softmax_gradient import reuse_products
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph, rangeify
 from tinygrad.schedule.kernel.simplify_kernel import simplify_kernel
