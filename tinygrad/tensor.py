@@ -31,6 +31,7 @@ from tinygrad.mixin.pool import PoolMixin
 from tinygrad.mixin.rearrange import RearrangeMixin
 from tinygrad.mixin.shards import ShardsMixin
 from tinygrad.mixin.visualization import VisualizationMixin
+from tinygrad.sharding import Sharding
 from tinygrad.sharding.drawing import where
 from tinygrad.storage.backward import gradients
 from tinygrad.storage.files import placed_anew
@@ -232,7 +233,7 @@ class Tensor(
         """Add to `grad` in place, so that it stays one object and keeps its memory."""
         if self.grad is None:
             self.grad = new
-        elif keeps_partial_gradients():
+        elif keeps_partial_gradients() and isinstance(self.grad.uop.device, Sharding):
             # the sum of partial sums is one
             self.grad.replace(self.grad + new)
         else:

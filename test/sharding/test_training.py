@@ -166,6 +166,42 @@ def test_a_gradient_stored_as_partial_sums_is_read_like_any_other() -> None:
     assert w.grad.numpy().tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("layout", [None, REPLICATED], ids=["one", "several"])
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_captured_functions_accumulate_gradients_as_the_function_does(
+    layout: Any, is_inside: bool
+) -> None:
+    weight = placed(integers(4, 4), layout).requires_grad_()
+    calls: list[None] = []
+
+    @TinyJit
+    def accumulate(x: Tensor) -> None:
+        (x @ weight).sum().backward()
+        with Tensor.accumulate_gradients():
+            Tensor.realize(*[x.grad for x in [weight] if x.grad is not None])
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        calls.append(None)
+        with Tensor.accumulate_gradients() if is_inside else nullcontext():
+            accumulate(x)
+        return (x + 1).realize()
+
+    expected: Any = 0
+    for number in range(5):
+        value = integers(8, 4, seed=number)
+        step(placed(value, layout and on(0)))
+        expected = expected + np.repeat(value.sum(0)[:, None], 4, 1)
+        assert weight.grad is not None
+        np.testing.assert_array_equal(weight.grad.numpy(), expected)
+    # partial sums are in new memory after each call, so those are captured anew
+    assert len(calls) == (2 if layout is None else 5)
+    # a lazy value of the gradient is that of the time at which it was built
+    double = weight.grad * 2
+    step(placed(integers(8, 4), layout and on(0)))
+    np.testing.assert_array_equal(double.numpy(), expected * 2)
+
+
 # ---- optimizers on sharded parameters ----
 
 
