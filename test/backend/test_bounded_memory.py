@@ -11,7 +11,7 @@ from tinygrad import Context, GlobalCounters, Tensor, TinyJit
 from tinygrad.allocator import SLACK_BYTES
 from tinygrad.caches import LruTable, cache_bytes, cached_function, drop_caches
 from tinygrad.device import Buffer, Device
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.execution.realize import _runners
 from tinygrad.execution.schedule import plan_cache
 from tinygrad.runtime.support.host_memory import FREE_LISTS
@@ -36,12 +36,17 @@ def linked_kernels() -> int:
     return sum(isinstance(x, LinkedCode) for x in gc.get_objects())
 
 
+def pointer_types() -> int:
+    """The number of pointer types, each to some number of elements."""
+    return sum(isinstance(x, PtrDType) for x in gc.get_objects())
+
+
 def test_batches_of_ever_new_lengths_keep_a_bounded_amount():
     weights = Tensor.rand(8, 16, requires_grad=True), Tensor.rand(16, 4, requires_grad=True)
     Tensor.realize(*weights)
     drop_caches()
     before = linked_kernels(), len(table)
-    kept = []
+    kept, types = [], []
     with Context(CACHE_MB=1):
         assert cache_bytes() == 1 << 20
         for length in range(33, 53):
@@ -49,8 +54,10 @@ def test_batches_of_ever_new_lengths_keep_a_bounded_amount():
             assert plan_cache.nbytes <= cache_bytes() // 3
             assert _runners.nbytes <= cache_bytes() * 2 // 3
             kept.append((linked_kernels() - before[0], len(table) - before[1]))
+            types.append(pointer_types())
     # nothing grows any more: dropped kernels are unloaded, and the nodes of dropped plans are gone
     assert max(kernels for kernels, _ in kept) <= 20
+    assert max(types[10:]) <= 1.25 * max(types[:10])
     assert max(nodes for _, nodes in kept[10:]) <= 1.25 * max(nodes for _, nodes in kept[:10])
     drop_caches()
     assert len(plan_cache) == len(_runners) == plan_cache.nbytes == _runners.nbytes == 0

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import builtins
 import functools
+import threading
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, Union
+from weakref import WeakValueDictionary
 
 from tinygrad.settings import DEFAULT_FLOAT
 
@@ -33,15 +35,23 @@ class AddrSpace(Enum):
 
 
 class _Interned(type):
-    """A metaclass that interns: calls with equal arguments return one object."""
+    """A metaclass that interns: calls with equal arguments return one object, as long as it is
+    used. Programs on ever new sizes make ever new pointer types.
+    """
 
-    _instances: ClassVar[dict[tuple[Any, ...], Any]] = {}
+    _instances: ClassVar[WeakValueDictionary[tuple[Any, ...], Any]] = WeakValueDictionary()
+    # reentrant, since the garbage collector may run anywhere
+    _lock = threading.RLock()
 
     def __call__(cls, *args: Any) -> Any:
         key = (cls, *args)
-        if key not in cls._instances:
-            cls._instances[key] = super().__call__(*args)
-        return cls._instances[key]
+        found = cls._instances.get(key)
+        if found is None:
+            with _Interned._lock:
+                found = cls._instances.get(key)
+                if found is None:
+                    found = cls._instances[key] = super().__call__(*args)
+        return found
 
 
 @functools.total_ordering
