@@ -181,6 +181,7 @@ def test_models_are_listed(run: Run) -> None:
     ("arguments", "message"),
     [
         (["-m", "nothing"], "'nothing' is neither a file nor the name of a model"),
+        (["-m", "smollm"], "did you mean smollm2:135m or"),
         (["--top-p", "2"], "top_p is 2.0; it must be above 0 and at most 1"),
         (["--device", "TOASTER"], "TOASTER"),
     ],

@@ -13,9 +13,15 @@ import pytest
 
 from test.llm.fake_model import VOCABULARY, tokenizer
 from test.llm.vocabularies import metadata_of, trained
-from tinygrad.apps.language.generation.grammar import ANY_OBJECT, Grammar, GrammarError, Grammars
+from tinygrad.apps.language.generation.grammar import (
+    ANY_OBJECT,
+    Grammar,
+    GrammarError,
+    Grammars,
+    json_rules,
+)
 from tinygrad.apps.language.generation.grammar_compiler import GrammarCompiler
-from tinygrad.apps.language.generation.grammar_process import NICENESS
+from tinygrad.apps.language.generation.grammar_process import NICENESS, PROCESS
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 pytest.importorskip("llguidance")
@@ -85,6 +91,38 @@ def test_a_text_ends_only_where_it_is_complete() -> None:
         assert not object_.allowed()[ends].any() and object_.allowed()[ord(text)]
         object_.advance(ord(text))
     assert object_.is_complete
+
+
+@pytest.mark.parametrize(("limits", "digits"), [({}, 18), ({"minimum": 0}, 40)])
+def test_integers_have_18_digits_unless_the_schema_says_more(limits: Any, digits: int) -> None:
+    number = Grammars(tokenizer(), VOCABULARY).of_schema({"type": "integer", **limits}).start()
+    for _ in range(digits):
+        assert number.allowed()[ord("7")]
+        number.advance(ord("7"))
+    assert number.is_complete == (digits == 18)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "multipleOf": 99999999},
+        pytest.param({"type": "number", "multipleOf": 99999.7}, marks=pytest.mark.slow),
+        pytest.param(
+            {"allOf": [{"type": "integer", "multipleOf": number} for number in (9973, 9967)]},
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_multiples_that_take_long_are_refused_and_the_next_rules_compile(
+    schema: Any,
+) -> None:
+    vocabulary = Grammars(tokenizer(), VOCABULARY).vocabulary
+    with pytest.raises(GrammarError, match="to compile"):
+        PROCESS.check(json_rules(schema), vocabulary)
+    process = PROCESS._process
+    PROCESS.check(json_rules({"const": 1}), vocabulary)
+    # only the trial was killed
+    assert PROCESS._process is process
 
 
 def test_sequences_of_one_grammar_are_independent() -> None:

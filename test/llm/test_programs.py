@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import random
@@ -164,6 +165,26 @@ def disturb(address: str, order: random.Random) -> None:
             if not part or (kind == 1 and order.random() < 0.2):
                 return
             time.sleep(0.05)
+
+
+def test_a_server_that_is_terminated_ends_its_streams_with_an_error() -> None:
+    pytest.importorskip("uvicorn")
+    command = [*PROGRAM, "--serve", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        port = re.search(r":(\d+)/", process.stderr.readline())
+        assert port
+        connection = http.client.HTTPConnection("127.0.0.1", int(port[1]), timeout=TIMEOUT_S)
+        message = {"role": "user", "content": "Tell me a long story about the sea."}
+        body = json.dumps({"messages": [message], "stream": True})
+        kind = {"Content-Type": "application/json"}
+        connection.request("POST", "/v1/chat/completions", body, kind)
+        with contextlib.closing(connection), connection.getresponse() as answer:
+            assert answer.readline().startswith(b"data: ")
+            process.terminate()
+            assert b"the server is shutting down" in answer.read()
+        assert process.wait(TIMEOUT_S) in (0, -signal.SIGTERM)
+        assert process.stderr.read() == ""
 
 
 def test_many_clients_get_their_own_replies_from_a_real_model() -> None:

@@ -29,6 +29,7 @@ from tinygrad.apps.language.generation.engine import Engine
 from tinygrad.apps.language.generation.sampling import Sampling
 from tinygrad.apps.language.server import serve
 from tinygrad.apps.language.server.connections import ConnectionLimits
+from tinygrad.settings import Context
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -171,6 +172,22 @@ def test_handshakes_count_as_connections_and_must_end_in_time(
             time.sleep(0.01)
         secure(connect()).close()
     assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+def test_the_api_key_is_that_of_an_argument_a_file_or_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("of a file\n")
+    (tmp_path / "empty").write_text("\n")
+
+    def key(*arguments: str) -> str | None:
+        return serve.api_key_of(parse_arguments(["--serve", "0", *arguments]))
+
+    assert key() is None
+    with Context(LLM_API_KEY="of the environment"):
+        assert key() == "of the environment"
+        assert key("--api-key", "given") == "given"
+        assert key("--api-key-file", str(tmp_path / "key")) == "of a file"
+        with pytest.raises(ValueError, match="empty has no API key in it"):
+            key("--api-key-file", str(tmp_path / "empty"))
 
 
 def test_host_names_and_origins_are_those_allowed(
