@@ -68,7 +68,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     except NotImplementedError as error:
         if (
             re.search(r" has no dtypes\.", str(error)) is None
-            or Device[Device.DEFAULT].dtypes >= ALL
+            or Device[Device.DEFAULT].target.dtypes >= ALL
         ):
             raise
         pytest.skip(str(error))

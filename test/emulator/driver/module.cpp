@@ -16,8 +16,7 @@ namespace emulator {
 
 namespace {
 
-constexpr size_t SHARED_BYTES = 49152;  // without opting in to more
-constexpr size_t MAX_LOADED = 2048;     // modules, of five mappings each
+constexpr size_t MAX_LOADED = 2048;  // modules, of five mappings each
 
 // Modules of which copies are loaded, the one that was used last at the end.
 std::list<Module *> loaded;
@@ -146,7 +145,11 @@ API cuModuleGetFunction(Function **function, std::shared_ptr<Module> *handle, co
     const KernelInfo *info = copy ? copy->kernel(name) : nullptr;
     if (!info) return NOT_FOUND;
     size_t shared = static_cast<size_t>(copy->shared().end - copy->shared().begin);
-    if (shared > SHARED_BYTES) return INVALID_IMAGE;
+    if (shared > info->shared_bytes) {
+      report(format("kernel %s has %zu bytes of static shared memory; %u are allowed", name, shared,
+                    info->shared_bytes));
+      return INVALID_IMAGE;
+    }
     std::vector<unsigned> bytes(info->parameter_bytes, info->parameter_bytes + info->parameters);
     *function = new Function{*handle,
                              name,
@@ -154,7 +157,7 @@ API cuModuleGetFunction(Function **function, std::shared_ptr<Module> *handle, co
                              info->max_threads,
                              info->checked != 0,
                              shared,
-                             SHARED_BYTES - shared};
+                             info->shared_bytes - shared};
     return SUCCESS;
   });
 }

@@ -9,6 +9,8 @@
 #include "nvidia_matrix.h"
 #include "warp.h"
 
+#define EMULATOR_SHARED_BYTES (48 << 10)
+
 #define __global__ extern "C"
 #define __device__
 #define __host__

@@ -9,6 +9,8 @@
 #include "numbers.h"
 #include "warp.h"
 
+#define EMULATOR_SHARED_BYTES (64 << 10)
+
 #define __global__ extern "C"
 #define __device__
 #define __shared__ EMULATOR_SHARED

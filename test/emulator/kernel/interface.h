@@ -66,7 +66,8 @@ struct KernelInfo {
   unsigned parameters;
   unsigned max_threads;
   unsigned warp;
-  unsigned checked;  // whether each access is checked
+  unsigned checked;       // whether each access is checked
+  unsigned shared_bytes;  // how much shared memory it may have without asking for more
 };
 
 // The static shared memory of a module, in the symbol emulated_shared.

@@ -93,4 +93,5 @@ Parameters<A...> parameters_of(void (*)(A...));
       decltype(emulator::parameters_of(&function))::count,                                \
       max_threads,                                                                        \
       warp,                                                                               \
-      checked}
+      checked,                                                                            \
+      EMULATOR_SHARED_BYTES}
