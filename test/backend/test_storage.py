@@ -128,6 +128,8 @@ def operations_of(run: Callable[[], object]) -> int:
         count += event == "opcode"
         return trace
 
+    # before tracing begins, as Python 3.12 requires
+    sys._getframe().f_trace_opcodes = True
     before = sys.gettrace()
     sys.settrace(trace)
     try:
