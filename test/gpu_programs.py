@@ -91,6 +91,21 @@ BF16 = dtypes.bfloat16
 HEADS = (1, 8, 2048, 64)
 SQUARE = (4096, 4096)
 
+CONVOLUTION = of_one(
+    "convolution", lambda x, w: x.conv2d(w, padding=1), (32, 64, 28, 28), (128, 64, 3, 3)
+)
+
+
+def attention_gradients() -> list[Tensor]:
+    """The result of a causal attention of bfloat16, and its gradients."""
+    q, k, v, gradient = inputs(*[(1, 8, 4096, 64)] * 4, dtype=BF16)
+    for x in (q, k, v):
+        x.requires_grad_()
+    result = q.scaled_dot_product_attention(k, v, is_causal=True)
+    return [result, *(result * gradient).sum().gradient(q, k, v)]
+
+
+GRADIENTS = GPUProgram("gradients of attention bf16", attention_gradients)
 ATTENTION = of_one(
     "attention bf16", Tensor.scaled_dot_product_attention, HEADS, HEADS, HEADS, dtype=BF16
 )
@@ -108,7 +123,7 @@ PROGRAMS = (
     product(4096, dtypes.float16),
     of_one("linear gelu residual bf16", linear, (2048, 1024), (1024, 1024), (1024,), dtype=BF16),
     of_one("batched product", lambda a, b: a @ b, (16, 512, 256), (16, 256, 512), dtype=BF16),
-    of_one("convolution", lambda x, w: x.conv2d(w, padding=1), (32, 64, 28, 28), (128, 64, 3, 3)),
+    CONVOLUTION,
     of_one(
         "convolution bf16",
         lambda x, w: x.conv2d(w, padding=1),
@@ -123,6 +138,7 @@ PROGRAMS = (
     of_one("copy", lambda x: x + 1, SQUARE),
     of_one("attention", Tensor.scaled_dot_product_attention, HEADS, HEADS, HEADS),
     ATTENTION,
+    GRADIENTS,
     of_one(
         "causal attention bf16",
         lambda q, k, v: q.scaled_dot_product_attention(k, v, is_causal=True),

@@ -16,7 +16,7 @@ import pytest
 
 from test.backend.test_renderer_c import elementwise, everything
 from test.golden.test_kernels import KERNELS
-from test.gpu_programs import product
+from test.gpu_programs import CONVOLUTION, product
 from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, CompileError, Device, DeviceError, OutOfMemoryError
 from tinygrad.dtype import DType, dtypes
@@ -84,6 +84,16 @@ def test_products_use_matrix_instructions(
     text = find_hip_compiler().assembly(spec.source, architecture)
     assert find_hip_compiler().link(text, architecture)[:4] == b"\x7fELF"
     assert len(re.findall(rf"\bv_{name}_f32_", text)) >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_products_do_not_spill(compiler: None, architecture: str) -> None:
+    for program in (product(4096), product(8192, dtypes.bfloat16), CONVOLUTION):
+        (spec,) = program.kernels(amd_target(architecture))
+        text = find_hip_compiler().assembly(spec.source, architecture)
+        assert re.search(r"^\s+\.vgpr_spill_count: +0$", text, re.MULTILINE), program.name
+        assert re.search(r"^\s+\.private_segment_fixed_size: +0$", text, re.MULTILINE)
 
 
 def test_text_that_clang_rejects_is_an_error_with_its_messages(compiler: None) -> None:

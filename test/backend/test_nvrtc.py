@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from test import nvrtc
-from test.gpu_programs import ATTENTION, BF16, PROGRAMS, product
+from test.gpu_programs import ATTENTION, BF16, GRADIENTS, PROGRAMS, product
 from tinygrad import dtypes
 from tinygrad.renderer.gpu_targets import nvidia_target
 
@@ -60,6 +60,15 @@ def test_both_products_of_attention_are_matrix_instructions(architecture):
     )
     assert counts["BAR"] == 2 and counts["STS"] == counts["LDL"] == counts["STL"] == 0
     assert counts["LDGSTS"] > 0 and counts["LDSM"] > 0
+    # every product of the gradients too; a float32 factor is three of bfloat16
+    found = []
+    for kernel in GRADIENTS.kernels(nvidia_target(architecture, units=132)):
+        if "mma_m16n8k16" in kernel.source:
+            text = kernel.applied[-1].split(",")[0].split()
+            tiles = int(text[2]) // 16 * (int(text[5]) // 8) * 4 // (int(text[8]) // 32)
+            compiled = nvrtc.compile_for(architecture, kernel.source)
+            found.append(nvrtc.count_instructions(compiled)["HMMA"] / tiles)
+    assert sorted(found) == [2, 2, 5, 5]
     # two shuffles of the maxima in a step, and two of the sums at the end, for two rows of a lane
     assert counts["SHFL"] == 4 * rows // 16 // warps * 2
 

@@ -11,8 +11,10 @@ from tinygrad import Device, Tensor, dtypes
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType
 from tinygrad.renderer import find_renderer
+from tinygrad.schedule.grouping import softmax_chains
 from tinygrad.schedule.pipeline import lower_kernel
 
+Arrays = list[np.ndarray]
 GPU = "CUDA:5"
 BITS = {dtypes.bfloat16: 8, dtypes.float16: 11}
 
@@ -34,7 +36,7 @@ class Case:
 
 CASES = {
     "causal": Case(272, 272, 16, 16, is_causal=True),
-    "odd grouped heads": Case(301, 333, 40, 24, heads=4),
+    "odd grouped heads": Case(301, 333, 40, 24, heads=4, key_heads=2),
     "added mask f16": Case(290, 347, 80, 120, dtypes.float16, has_mask=True),
 }
 
@@ -93,3 +95,44 @@ def test_attention_with_matrix_instructions_has_the_values_of_float64(
     wanted = expected(case, *(x.float().numpy() for x in (q, k, v)), mask)
     # weights, which are at most 1, and the result are rounded
     np.testing.assert_allclose(found, wanted, atol=4 * 2.0 ** -BITS[case.dtype], rtol=0.01)
+
+
+def gradients(case: Case, q: np.ndarray, k: np.ndarray, v: np.ndarray, g: np.ndarray) -> Arrays:
+    groups = case.heads // case.key_heads
+    q, k, v, g = (x.astype(np.float64) for x in (q, k.repeat(groups, 1), v.repeat(groups, 1), g))
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(case.depth)
+    if case.is_causal:
+        scores = np.where(np.tri(case.queries, case.keys, dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    by_weights = g @ v.swapaxes(-1, -2)
+    by_scores = weights * (by_weights - (weights * by_weights).sum(-1, keepdims=True))
+    by_scores /= np.sqrt(case.depth)
+
+    def of_keys(x: np.ndarray) -> np.ndarray:
+        return np.asarray(x.reshape(1, case.key_heads, groups, *x.shape[2:]).sum(2))
+
+    by_keys = of_keys(by_scores.swapaxes(-1, -2) @ q)
+    return [by_scores @ k, by_keys, of_keys(weights.swapaxes(-1, -2) @ g)]
+
+
+@pytest.mark.slow
+def test_gradients_with_matrix_instructions_have_the_values_of_float64(
+    both_orders: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # sequences that are long enough would take the emulator minutes
+    monkeypatch.setattr(softmax_chains._Search, "is_worth_it", lambda *_: True)
+    for case in (Case(301, 333, 32, 24), Case(288, 288, 32, 16, heads=4, is_causal=True)):
+        q, k, v = inputs(case)
+        rng = np.random.default_rng(2)
+        shape = (1, case.heads, case.queries, case.width)
+        g = Tensor(rng.standard_normal(shape, dtype=np.float32), device=GPU).cast(case.dtype)
+        arrays = [x.float().numpy() for x in (q, k, v, g)]
+        for x in (q, k, v):
+            x.requires_grad_()
+        out = q.scaled_dot_product_attention(
+            k, v, is_causal=case.is_causal, enable_gqa=case.heads != case.key_heads
+        )
+        found = [x.float().numpy() for x in (out * g).sum().gradient(q, k, v)]
+        for x, wanted in zip(found, gradients(case, *arrays), strict=True):
+            np.testing.assert_allclose(x, wanted, atol=2.0**-7 * np.abs(wanted).max(), rtol=0)

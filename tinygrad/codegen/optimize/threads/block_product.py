@@ -231,7 +231,10 @@ class _BlockProduct:
         """The store that updates the sums, and their registers."""
         x, tile = self.instruction, self.tile
         memory = self.staged()
-        inner = self.factory.new(tile.steps, AxisType.TILE)
+        # what is not copied asynchronously passes through registers, which leaves fewer of them for
+        # the fragments of several steps
+        unrolls = self.nest.renderer.target.has_async_copy
+        inner = self.factory.new(tile.steps, AxisType.TILE if unrolls else AxisType.REDUCE)
         size = tile.repeats[0] * tile.repeats[1] * x.c.count
         sums = self.registers(x.accumulator, size)
         cleared = self.factory.new(size, AxisType.TILE)

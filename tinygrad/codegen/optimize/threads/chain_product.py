@@ -9,7 +9,9 @@ grid, each warp with rows of its own:
         sums[...] += narrow(weight[...]) @ values         matrix instructions
     out[...] = sums[...] / total
 
-Operands of the keys pass through stages of shared memory. As FlashAttention-2 (arXiv:2307.08691).
+A float32 weight of bfloat16 values, as in the gradients of scores, is three bfloat16 numbers that
+are multiplied one after the other, so nothing is rounded. Operands of the keys pass through stages
+of shared memory. As FlashAttention-2 (arXiv:2307.08691).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 from tinygrad.codegen.analysis.ranges import extent, is_static
 from tinygrad.codegen.optimize.chain import Chain
 from tinygrad.codegen.optimize.nest import Nest
-from tinygrad.codegen.optimize.threads.chain_registers import ChainBlock
+from tinygrad.codegen.optimize.threads.chain_block import ChainBlock
 from tinygrad.codegen.optimize.threads.chain_tile import choose_chain_tile
 from tinygrad.codegen.optimize.threads.matrix_chain import find_matrix_chain
 

@@ -50,12 +50,14 @@ class ChainSize:
     depths: tuple[int, ...]
     """The reductions of the products in the weights."""
     batch: int
+    terms: int = 1
+    """How often the weights are multiplied, a part of their bits each time."""
 
     def padded(self, instruction: MatrixInstruction) -> ChainSize:
         """The size with depths and columns that are multiples of the instruction's."""
         depths = tuple([_multiple(x, instruction.k) for x in self.depths])
         columns = _multiple(self.columns, 2 * instruction.n)
-        return ChainSize(self.rows, self.keys, columns, depths, self.batch)
+        return ChainSize(self.rows, self.keys, columns, depths, self.batch, self.terms)
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def cost(tile: ChainTile, size: ChainSize, target: Target) -> float:
     x = tile.instruction
     blocks = size.batch * ceildiv(size.rows, tile.rows)
     resident = min(resident_blocks(tile.resources(size), target), ceildiv(blocks, target.units))
-    width = sum(size.depths) + size.columns
+    width = sum(size.depths) + size.columns * size.terms
     rate = MATRIX_MULTIPLY_ADDS_PER_CYCLE[x.operand.itemsize] / 2
     busy = min(1.0, resident * tile.warps / SCHEDULERS)
     products = tile.rows * tile.keys * width / (rate * busy)
@@ -130,7 +132,9 @@ def cost(tile: ChainTile, size: ChainSize, target: Target) -> float:
     if not tile.holds_rows:
         read += tile.rows * sum(size.depths)
     shared = read * x.operand.itemsize / SHARED_BYTES_PER_CYCLE
-    filled = tile.keys * width * x.operand.itemsize / CACHE_BYTES_PER_CYCLE
+    filled = (
+        tile.keys * (sum(size.depths) + size.columns) * x.operand.itemsize / CACHE_BYTES_PER_CYCLE
+    )
     # the weights, and the sums, which are scaled in every step
     operations = tile.rows * (tile.keys * WEIGHT_OPERATIONS + size.columns + ROW_OPERATIONS)
     weights = operations / (OPERATIONS_PER_CYCLE * busy)

@@ -14,10 +14,12 @@ from tinygrad.codegen.optimize.chain import Chain
 from tinygrad.codegen.optimize.nest import points
 from tinygrad.codegen.optimize.threads.chain_tile import ChainSize
 from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, flatten
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.matrix_instruction import MatrixInstruction
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+
+BFLOAT16_TERMS = 3
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class MatrixChain:
     products: tuple[MatrixProduct, ...]
     value: UOp
     columns: FlatAxis
+    terms: int
+    """The narrow floats whose sum is a weight, which are multiplied one after the other."""
 
     @property
     def size(self) -> ChainSize:
@@ -50,6 +54,7 @@ class MatrixChain:
             self.columns.max_size,
             tuple([x.depth.max_size for x in self.products]),
             points(batch),
+            self.terms,
         )
 
 
@@ -65,12 +70,23 @@ def find_matrix_chain(chain: Chain, x: MatrixInstruction) -> MatrixChain | None:
     found = tuple([p for p in products if p is not None])
     columns = flatten(chain.columns, chain.value, free)
     is_sum = chain.reduce.arg is Ops.ADD and chain.reduce.src[0].op is Ops.MUL
-    operands = {narrow_operand(u).dtype for u in (chain.weight, chain.value)}
-    if len(found) < len(products) or columns is None or not is_sum or operands != {x.operand}:
+    value, terms = narrow_operand(chain.value), terms_of(chain.weight, x.operand)
+    if len(found) < len(products) or columns is None or not is_sum or not terms:
         return None
-    if chain.row in free[chain.value]:
+    if value.dtype is not x.operand or chain.row in free[value]:
         return None
-    return MatrixChain(chain, found, narrow_operand(chain.value), columns)
+    return MatrixChain(chain, found, value, columns, terms)
+
+
+def terms_of(weight: UOp, operand: DType) -> int:
+    """The number of narrow floats whose sum is a weight exactly; 0 if none is.
+
+    A float32 is three of bfloat16, which has the same exponents and a third of the bits.
+    """
+    if narrow_operand(weight).dtype is operand:
+        return 1
+    is_split = weight.dtype is dtypes.float32 and operand is dtypes.bfloat16
+    return BFLOAT16_TERMS if is_split else 0
 
 
 def reads_sums(x: MatrixInstruction) -> bool:
