@@ -111,8 +111,7 @@ def get_plan(sink: UOp, inputs: int) -> ExecutionPlan:
 
 def create_schedule(nodes: list[UOp]) -> Schedule:
     """The items that materialise `nodes`."""
-    wanted = [x for node in dict.fromkeys(nodes) if (x := output_node(node)) is not None]
-    wanted = list(dict.fromkeys(wanted))
+    wanted = list({x: None for node in nodes if (x := output_node(node)) is not None})
     if not wanted:
         return Schedule([], {}, {})
     with no_garbage():
