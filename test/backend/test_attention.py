@@ -125,6 +125,30 @@ def test_gradients_of_attention_store_no_scores(kind: str) -> None:
     np.testing.assert_allclose(parts[1].numpy(), by_k, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("kind", [*KINDS, "grouped heads", "dropout"])
+def test_gradients_of_every_kind_need_less_memory_than_scores(kind: str) -> None:
+    q, k, v = inputs(shared=2 if kind == "grouped heads" else HEADS)
+    gradient = tensor(1, HEADS, LENGTH, WIDTH, seed=4)
+    q.requires_grad = k.requires_grad = v.requires_grad = True
+    with Tensor.train(kind == "dropout"):
+        if kind in KINDS:
+            result = KINDS[kind][0](q, k, v)
+        else:
+            result = q.scaled_dot_product_attention(k, v, enable_gqa=True, dropout_p=0.1)
+    parts = (result * gradient).sum().gradient(q, k, v)
+    GlobalCounters.reset()
+    before = GlobalCounters.mem_used
+    Tensor.realize(result, *parts)
+    # a mask of dropout has a byte for each score
+    masks = HEADS * LENGTH * LENGTH if kind == "dropout" else 0
+    used = GlobalCounters.mem_peak - before - masks
+    # sums over the heads of a group, and the mask of a dropout, are kernels of their own
+    more = {"grouped heads": 2, "dropout": 1}
+    assert GlobalCounters.kernel_count == 6 + more.get(kind, 0)
+    assert used < HEADS * LENGTH * LENGTH * 4
+
+
 def by_scores(
     q: Array, k: Array, v: Array, g: Array, change: Callable[[Array], Array]
 ) -> tuple[Array, Array]:
@@ -247,6 +271,18 @@ ODD: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "mean over heads": lambda q, k, v: (q @ k.transpose(-1, -2)).softmax(-1).mean(1) @ v[:, 0],
     "transposed": lambda q, k, v: (k @ q.transpose(-1, -2)).transpose(-1, -2).softmax(-1) @ v,
     "summed": lambda q, k, v: q.scaled_dot_product_attention(k, v).sum(-1),
+    "masked later": lambda q, k, v: (q @ k.transpose(-1, -2)).softmax(-1) * BOOLS @ v,
+    "normalised again": lambda q, k, v: again((q @ k.transpose(-1, -2)).softmax(-1) * BOOLS, v),
+    "temperature by row": lambda q, k, v: (
+        ((q @ k.transpose(-1, -2)) / (Tensor.arange(LENGTH).reshape(-1, 1) + 1)).softmax(-1) @ v
+    ),
+    "softmax of a softmax": lambda q, k, v: (q @ k.transpose(-1, -2)).softmax(-1).softmax(-1) @ v,
+    "difference": lambda q, k, v: (
+        ((q @ k.transpose(-1, -2)).softmax(-1) - (q @ k.transpose(-1, -2) * 2).softmax(-1)) @ v
+    ),
+    "over rows and keys": lambda q, k, v: (
+        (q @ k.transpose(-1, -2)).flatten(-2).softmax(-1).reshape(1, HEADS, LENGTH, LENGTH) @ v
+    ),
     "two": lambda q, k, v: (
         q.scaled_dot_product_attention(k, v) + k.scaled_dot_product_attention(q, v)
     ),
@@ -256,6 +292,10 @@ ODD: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 def late(scores: Tensor, v: Tensor) -> Tensor:
     exponentials = (scores - scores.max(-1, keepdim=True)).exp()
     return (exponentials @ v) / exponentials.sum(-1, keepdim=True)
+
+
+def again(weights: Tensor, v: Tensor) -> Tensor:
+    return weights / weights.sum(-1, keepdim=True) @ v
 
 
 def twice(weights: Tensor, v: Tensor) -> Tensor:
