@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from tinygrad import ranks
 from tinygrad.device import Device
 
 DEVICE = Device.DEFAULT
@@ -21,6 +22,11 @@ def nth(number: int) -> str:
 def device_names(count: int, first: int = 0) -> tuple[str, ...]:
     """The names of consecutive devices."""
     return tuple(nth(number) for number in range(first, first + count))
+
+
+def only_one_process(reason: str) -> pytest.MarkDecorator:
+    """Marks tests that look at what one process holds, and do not run on several ranks."""
+    return pytest.mark.skipif(ranks.size() > 1, reason=reason)
 
 
 only_cuda = pytest.mark.skipif(DEVICE.partition(":")[0] != "CUDA", reason="tests CUDA")

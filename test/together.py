@@ -6,11 +6,14 @@ All ranks of a run (see `test/ranks/plugin.py`) read them at the same places.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections import Counter
 from typing import Any
 
 from tinygrad import execution, measure, ranks
 from tinygrad.execution.trace import CommRecord
+from tinygrad.execution.wire import current_wire
+from tinygrad.ranks.mpi import MpiWire
 
 
 class _Totals(type):
@@ -36,17 +39,37 @@ class GlobalCounters(metaclass=_Totals):
 class CommTrace(execution.CommTrace):
     """`tinygrad.CommTrace`, of all ranks, once the block has ended."""
 
+    def __enter__(self) -> CommTrace:
+        self.steps: list[int] = []
+        super().__enter__()
+        return self
+
     def add(self, record: CommRecord) -> None:
-        # one that sends nothing here may send something on another rank
-        self.records.append(record)
+        """Collect a collective, also if it sends nothing here: it may do so on another rank."""
+        wire = current_wire()
+        if isinstance(wire, MpiWire):
+            self.steps.append(wire.history[-1].number)
+            self.records.append(record)
+        else:
+            super().add(record)
 
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
-        if exception[0] is None:
-            of_ranks = ranks.gather(self.records)
-            totals = [sum(r.nbytes for r in records) for records in zip(*of_ranks, strict=True)]
-            self.records = [
-                dataclasses.replace(record, nbytes=total)
-                for record, total in zip(self.records, totals, strict=True)
-                if total
-            ]
+        if ranks.size() > 1 and exception[0] is None:
+            of_ranks = ranks.gather([*zip(self.steps, self.records, strict=True)])
+            self.records = [record for record in _merged(of_ranks) if record.nbytes]
+
+
+def _merged(of_ranks: list[list[tuple[int, CommRecord]]]) -> list[CommRecord]:
+    """The records of all ranks. A rank has none of a collective in which it takes no part."""
+    totals: dict[Any, CommRecord] = {}
+    for records in of_ranks:
+        seen: Counter[Any] = Counter()
+        for step, record in records:
+            equal = step, dataclasses.replace(record, nbytes=0)
+            key = (*equal, seen[equal])
+            seen[equal] += 1
+            before = totals[key].nbytes if key in totals else 0
+            totals[key] = dataclasses.replace(record, nbytes=before + record.nbytes)
+    # collectives of one step keep the order of the first rank that has them
+    return [totals[key] for key in sorted(totals, key=operator.itemgetter(0))]

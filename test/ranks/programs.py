@@ -13,6 +13,7 @@ import resource
 import runpy
 import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from test.test_examples import plain_digits
 from tinygrad import Mesh, P, Sharding, Tensor, TinyJit, nn, ranks
 from tinygrad.engine import CommTrace
 from tinygrad.nn import datasets
+from tinygrad.ranks import mpi
 from tinygrad.sharding import current_topology
 
 Devices = tuple[str, ...]
@@ -36,6 +38,7 @@ def layouts(devices: Devices) -> None:
     print(x.sum(0).tolist(), (x @ x.T).tolist(), x.max().item(), x[3:].flip(0).tolist())
     print([shard.tolist() for shard in x.shards], x[Tensor([1, 0]).shard(devices)].tolist())
     uneven = Tensor(array(7, 3)).shard(devices, 0).realize()
+    print(x[:0].to(Sharding(devices, 1)).contiguous().realize().shape)
     print(uneven.cumsum(0).tolist(), uneven.sort(0)[0].tolist(), uneven.reshape(-1).tolist())
 
 
@@ -144,6 +147,40 @@ def example(devices: Devices) -> None:
     path = Path(__file__).parents[2] / "examples" / "beautiful_mnist_multigpu.py"
     found = runpy.run_path(str(path), run_name="__main__")
     print(found["loss"].item(), found["test_acc"], found["model"].layers[0].weight.tolist())
+
+
+def loops(devices: Devices) -> None:
+    mpi.HARD_LIMIT = 2
+    while ranks.rank() == 1:
+        pass
+    layouts(devices)
+
+
+def exits(devices: Devices) -> None:
+    if ranks.rank() == 1:
+        sys.exit("no more on rank 1")
+    layouts(devices)
+
+
+def stops(devices: Devices) -> None:
+    mpi.HARD_LIMIT = 2
+    if ranks.rank() == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    layouts(devices)
+
+
+def has_no_memory(devices: Devices) -> None:
+    Tensor.ones(2).shard(devices, 0).contiguous().realize()
+    if ranks.rank() == 1:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + (256 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    Tensor.ones(1 << 28).shard(devices, 0).contiguous().realize()
+
+
+def waits_for_ever(devices: Devices) -> None:
+    print("waits", flush=True)
+    time.sleep(1000)
 
 
 def raises(devices: Devices) -> None:

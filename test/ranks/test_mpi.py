@@ -5,11 +5,14 @@ Each test starts processes, with a time limit.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -30,25 +33,56 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def run(
+def start(
     folder: Path, *programs: str, devices: int = 2, processes: int = 1, **settings: str
-) -> subprocess.CompletedProcess[str]:
-    """Run programs in some processes that share `devices`, and print to files in `folder`."""
+) -> subprocess.Popen[str]:
+    """Start programs in some processes that share `devices`, and print to files in `folder`."""
     folder.mkdir()
     command = [sys.executable, "-m", "test.ranks.programs", str(folder), str(devices), *programs]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RANKS_TIMEOUT": "1", **settings}
     if processes > 1:
         command = [str(launcher()), "-n", str(processes), *command]
         environment |= {"RANKS": "mpi", "RANK_DEVICES": str(devices // processes)}
-    return subprocess.run(
+    return subprocess.Popen(
         command,
         cwd=ROOT,
         env=environment,
-        check=False,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=LIMIT_S,
+        start_new_session=True,
     )
+
+
+def run(
+    folder: Path, *programs: str, devices: int = 2, processes: int = 1, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Run programs as `start` does, and wait for their end."""
+    started = start(folder, *programs, devices=devices, processes=processes, **settings)
+    try:
+        output, errors = started.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(started.pid, signal.SIGKILL)
+        raise
+    return subprocess.CompletedProcess(started.args, started.returncode, output, errors)
+
+
+def all_end(folder: Path) -> bool:
+    """Whether the processes that have a folder in their command end soon after the launcher."""
+    end = time.monotonic() + 3
+    while is_running := _is_running(folder):
+        if time.monotonic() > end:
+            break
+        time.sleep(0.05)
+    return not is_running
+
+
+def _is_running(folder: Path) -> bool:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in path.read_bytes():
+                return True
+    return False
 
 
 @pytest.mark.parametrize(
@@ -62,7 +96,7 @@ def run(
 def test_every_rank_has_the_values_of_one_process(
     processes: int, devices: int, tmp_path: Path
 ) -> None:
-    programs = ["layouts", "writes", "training", "mesh", "local_parts", "files", "example"]
+    programs = ["layouts", "writes", "training", "mesh", "local_parts", "files"]
     one = run(tmp_path / "one", *programs, devices=devices)
     several = run(tmp_path / "several", *programs, devices=devices, processes=processes)
     assert (one.returncode, several.returncode) == (0, 0), several.stderr
@@ -73,7 +107,16 @@ def test_every_rank_has_the_values_of_one_process(
     # ranks write the file of one process, so any number of them can go on from it
     saved = [tmp_path / f"{name}-saved" / "values.safetensors" for name in ("one", "several")]
     assert saved[0].read_bytes() == saved[1].read_bytes()
-    # one rank shows the progress bar of the example
+
+
+@pytest.mark.slow
+def test_the_example_has_one_progress_bar_and_the_values_of_one_process(tmp_path: Path) -> None:
+    one = run(tmp_path / "one", "example")
+    several = run(tmp_path / "several", "example", processes=2)
+    assert (one.returncode, several.returncode) == (0, 0), several.stderr
+    for rank in range(2):
+        found = (tmp_path / "several" / str(rank)).read_text()
+        assert found == (tmp_path / "one" / "0").read_text()
     assert several.stderr.count("\n  0%|") == 1
 
 
@@ -93,7 +136,11 @@ def test_the_example_learns_mnist_on_two_ranks() -> None:
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ("raises", "ValueError: on rank 1"),
+        ("raises", "rank 1 of 2 ends all ranks:"),
+        ("loops", "rank 1 is at {programs}:"),
+        pytest.param("exits", "rank 1 does the end of the program", marks=pytest.mark.slow),
+        pytest.param("stops", "rank 1 does not answer", marks=pytest.mark.slow),
+        ("has_no_memory", "CPU:1 cannot allocate"),
         ("ends_early", "rank 1 does the end of the program"),
         ("is_killed", "EXIT CODE: 9"),
         ("reads_on_one", "ranks diverged at step"),
@@ -105,10 +152,25 @@ def test_the_example_learns_mnist_on_two_ranks() -> None:
 def test_a_failure_of_one_rank_ends_all(program: str, message: str, tmp_path: Path) -> None:
     done = run(tmp_path / "output", program, processes=2)
     assert done.returncode != 0
-    assert message in done.stdout + done.stderr
-    if "diverged" in message:
+    programs = Path(__file__).with_name("programs.py")
+    assert message.format(programs=programs) in done.stdout + done.stderr
+    if "diverged" in message or program == "loops":
         # the lines of both ranks
         assert done.stderr.count("test/ranks/programs.py:") >= 2
+    assert all_end(tmp_path)
+
+
+def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
+    started = start(tmp_path / "output", "waits_for_ever", processes=2)
+    outputs = [tmp_path / "output" / str(rank) for rank in range(2)]
+    while not all(path.exists() and path.read_text() for path in outputs):
+        assert started.poll() is None
+        time.sleep(0.05)
+    os.killpg(started.pid, signal.SIGINT)
+    _, errors = started.communicate(timeout=LIMIT_S)
+    assert started.returncode
+    assert "ends all ranks:" in errors and "KeyboardInterrupt" in errors
+    assert all_end(tmp_path)
 
 
 @pytest.mark.slow

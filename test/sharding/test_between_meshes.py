@@ -5,6 +5,7 @@ In KiB, of float32: `x` (64, 128) is 32, `w` (128, 512) is 256.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 
 from test.devices import DEVICE, device_names, nth
 from test.sharding.common import DEVICES, GRID, KIB, TWO, Array, array, moved, on, placed
-from tinygrad import Mesh, P, Tensor
+from tinygrad import Mesh, P, Tensor, ranks
 from tinygrad.device import Sharding
+from tinygrad.execution.realize import BufferCopy
 
 OTHERS = DEVICES[2:]
 BATCH = (64, 128)
@@ -24,11 +26,12 @@ SIX = (*DEVICES, nth(4), nth(5))
 
 def messages(x: Tensor) -> list[tuple[str, str, int]]:
     """(source, destination, bytes) of each message that computing `x` sends."""
-    return [
-        (source.device, destination.device, destination.nbytes)
-        for item in x.schedule()
-        for destination, source in getattr(item, "pairs", ())
+    copies = [item for item in x.schedule() if isinstance(item, BufferCopy)]
+    found = [(s.device, d.device, d.nbytes) for item in copies for d, s in item.pairs]
+    found += [
+        (m.source, m.destination, m.nbytes) for item in copies for m in item.remote if m.is_sent
     ]
+    return [*itertools.chain(*ranks.gather(found))]
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,9 @@ def join(transport: str = "mpi", per_rank: int | None = None) -> None:
     set_wire(wire)
     # the wire collects garbage, at the same steps in all ranks
     gc.disable()
-    _abort_on_exceptions(world)
+    _abort_on_exceptions(world, joined)
     # runs before the exit hook of mpi4py, which was registered first
-    atexit.register(wire.leave)
+    atexit.register(_leave, wire, world)
     if DEBUG >= 1:
         print(f"rank {joined.number} of {joined.size} joined by {mpi.Get_library_version()!r}")
 
@@ -133,13 +133,23 @@ def _find_launcher() -> tuple[str, int]:
     return "", 0
 
 
-def _abort_on_exceptions(world: Any) -> None:
+def _leave(wire: MpiWire, world: Any) -> None:
+    """Leave the other ranks, or end them if that fails."""
+    try:
+        wire.leave()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        world.Abort(1)
+
+
+def _abort_on_exceptions(world: Any, joined: Rank) -> None:
     """Let an exception that ends this process end all others."""
     previous = sys.excepthook
 
     def abort(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
+        print(f"rank {joined.number} of {joined.size} ends all ranks:", file=sys.stderr)
         previous(kind, error, traceback)
         sys.stderr.flush()
         world.Abort(1)

@@ -12,6 +12,8 @@ import gc
 import hashlib
 import os
 import pickle
+import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -77,8 +79,13 @@ class MpiWire:
         self._control = mpi.COMM_WORLD.Dup()
         self.history: deque[_Step] = deque([_Step(0, b"", "the start", "?")], KEPT_STEPS)
         self.while_waiting: Callable[[], None] = lambda: None
-        self._silent = set(range(rank.size)) - {rank.number}
+        # what each other rank told last: its line, or nothing if it waits
+        self._lines: dict[int, str] = {}
         self._told: list[Any] = []
+        self._waits, self._is_over = False, threading.Event()
+        self._watcher = threading.Thread(target=self._answer, daemon=True)
+        if mpi.Query_thread() == mpi.THREAD_MULTIPLE:
+            self._watcher.start()
 
     # ---- the wire ----
 
@@ -166,6 +173,10 @@ class MpiWire:
         """Wait for all ranks to end, so that none ends while another needs it."""
         self.note(b"end", "the end of the program")
         self._wait([self._messages.Ibarrier()], "the end of all ranks")
+        self._is_over.set()
+        if self._watcher.is_alive():
+            # it must not call a library that has ended
+            self._watcher.join()
 
     def _memory(self, buffer: Buffer) -> memoryview | bytearray:
         if Device[buffer.device].allocator.addressable:
@@ -181,6 +192,7 @@ class MpiWire:
         test, polls = self._mpi.Request.Testall, 0
         start = time.monotonic()
         reports = 0
+        self._waits = True
         while not test(requests):
             polls += 1
             if polls % POLLS:
@@ -191,38 +203,57 @@ class MpiWire:
             waited_s = time.monotonic() - start
             if waited_s > RANKS_TIMEOUT.value * (1 + reports):
                 reports += 1
-                self._tell(list(self.history))
+                self._tell("")
             if waited_s > RANKS_TIMEOUT.value * HARD_LIMIT:
                 raise RanksError(self._no_answer(what, waited_s))
+        self._waits = False
 
-    def _tell(self, steps: list[_Step]) -> None:
-        """Tell all other ranks the last steps of this one, which waits."""
+    def _tell(self, line: str) -> None:
+        """Tell all other ranks the last steps of this one, and its line if it does not wait."""
+        told = self.rank.number, line, [tuple(x) for x in self.history]
         others = (other for other in range(self.rank.size) if other != self.rank.number)
-        self._told += [
-            self._control.isend((self.rank.number, [tuple(x) for x in steps]), other, 0)
-            for other in others
-        ]
+        self._told += [self._control.isend(told, other, 0) for other in others]
 
     def _listen(self, what: str) -> None:
         """Compare the steps that other ranks tell with those of this one."""
         while self._control.iprobe():
-            other, told = self._control.recv()
-            self._silent.discard(other)
+            other, line, told = self._control.recv()
             own = {step.number: step for step in self.history}
             for step in (_Step(*x) for x in told):
                 mine = own.get(step.number)
                 if mine is not None and mine.digest != step.digest:
                     # the other one waits too, and must learn of it
-                    self._tell(list(self.history))
+                    self._tell("")
                     raise RanksError(_divergence(self.rank.number, mine, other, step, what))
+            if line and not self._lines.get(other):
+                where = f"{what} at {self.history[-1].line}; rank {other} is at {line}"
+                print(f"rank {self.rank.number} waits for {where}", file=sys.stderr, flush=True)
+            self._lines[other] = line
+
+    def _answer(self) -> None:
+        """Tell the ranks that wait where this one is, while it does not listen itself."""
+        main = threading.main_thread().ident
+        while not self._is_over.wait(max(0.1, RANKS_TIMEOUT.value / 2)):
+            frame = sys._current_frames().get(main or 0)
+            if frame is not None and not self._waits and self._control.iprobe():
+                self._tell(find_user_line(frame))
 
     def _no_answer(self, what: str, waited_s: float) -> str:
         step = self.history[-1]
-        silent = ", ".join(map(str, sorted(self._silent))) or "none"
+        others = (other for other in range(self.rank.size) if other != self.rank.number)
+        states = (_state(other, self._lines.get(other)) for other in others)
         return (
             f"rank {self.rank.number} waited {waited_s:.0f} s for {what}, in {step.what} at "
-            f"{step.line}; ranks that told nothing, as they do not wait themselves: {silent}"
+            f"{step.line}; {', '.join(states)}. Let all ranks do the same, and set RANKS_TIMEOUT "
+            "to more seconds if one has more to do than others"
         )
+
+
+def _state(rank: int, line: str | None) -> str:
+    """What a rank told: nothing, that it waits, or the line at which it is."""
+    if line is None:
+        return f"rank {rank} does not answer"
+    return f"rank {rank} is at {line}" if line else f"rank {rank} waits too"
 
 
 def _divergence(own: int, mine: _Step, other: int, theirs: _Step, what: str) -> str:

@@ -6,8 +6,7 @@ that hold it. Invariant: a view, a shard or an assignment has the memory of the 
 
 from __future__ import annotations
 
-from typing import cast
-
+from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod
 from tinygrad.schedule.execution_plan import (
     Slices,
@@ -30,6 +29,10 @@ def max_elements(shape: tuple[sint, ...]) -> int:
     return prod(d if isinstance(d, int) else int(d.vmax) for d in shape)
 
 
+# an input that nothing reads, as of a graph without elements
+_UNUSED = StorageEntry((), 0, dtypes.void)
+
+
 class StorageMap:
     """The entries of a plan that reads `inputs` buffers; `slices[node]` is the memory of a node.
     Values without a device are on `default_device`.
@@ -38,12 +41,12 @@ class StorageMap:
     def __init__(self, inputs: int, default_device: str) -> None:
         self.default_device = default_device
         self.slices: dict[UOp, Slices] = {}
-        self._entries: list[StorageEntry | None] = [None] * inputs
+        self._entries = [_UNUSED] * inputs
 
     @property
     def entries(self) -> tuple[StorageEntry, ...]:
         """All entries, those of the inputs first."""
-        return tuple(cast(StorageEntry, entry) for entry in self._entries)
+        return tuple(self._entries)
 
     def devices(self, node: UOp) -> tuple[str, ...]:
         """The devices of a value."""

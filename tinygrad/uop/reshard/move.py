@@ -29,9 +29,9 @@ MAX_CONSTANT_NODES = 32
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def find_user_line() -> str:
-    """`file:line` of the innermost caller outside this package."""
-    frame: Any = sys._getframe(1)
+def find_user_line(frame: Any = None) -> str:
+    """`file:line` of the innermost caller, or of `frame`, outside this package."""
+    frame = frame or sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
