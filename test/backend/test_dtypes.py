@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from test.devices import DEVICE
+from test.devices import DEVICE, only_cpu
 from tinygrad import Tensor, TinyJit, dtypes
 from tinygrad.device import is_dtype_supported
 from tinygrad.dtype import DType, least_upper_dtype, sum_acc_dtype, to_numpy_dtype
@@ -82,6 +82,7 @@ def assert_same(found: Array, expected: Array) -> None:
         np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(wide[numbers]))
 
 
+@only_cpu
 def test_the_cpu_has_every_dtype() -> None:
     assert all(is_dtype_supported(dtype, DEVICE) for dtype in dtypes.all)
 
