@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tinygrad.dtype import DType, PtrDType, dtypes
+from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
 from tinygrad.dtype.float_format import BFLOAT16, FLOAT16, FP8E4M3, FP8E5M2, FloatFormat
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -49,24 +49,65 @@ def _compute_wide(u: UOp) -> UOp:
     return UOp(u.op, dtype, src, u.arg).cast(u.dtype)
 
 
-def _keep_product(product: UOp) -> UOp | None:
+def _add_exactly(update: UOp, accumulator: UOp, total: UOp) -> UOp | None:
     """A product of two narrow floats is exact in float32, so a float32 sum takes it unrounded.
 
-    Matrix units do the same. It saves two conversions per product.
+    Matrix units do the same. It saves two conversions per product. Other readers of a product see
+    it rounded.
     """
+    memory = _memory(accumulator)
+    if isinstance(memory.dtype, PtrDType) and memory.dtype.addrspace is AddrSpace.GLOBAL:
+        return None
+    for side, term in enumerate(total.src):
+        other = total.src[1 - side]
+        if other.op is Ops.LOAD and _memory(other.src[0]) is memory:
+            exact = _unrounded(term)
+            new = total.replace(src=(other, exact))
+            return (
+                None if exact is term else update.replace(src=(accumulator, new, *update.src[2:]))
+            )
+    return None
+
+
+def _memory(pointer: UOp) -> UOp:
+    """The memory that a pointer points into."""
+    while pointer.op in {Ops.INDEX, Ops.AFTER}:
+        pointer = pointer.src[0]
+    return pointer
+
+
+def _unrounded(term: UOp) -> UOp:
+    """A term of a float32 sum, or the terms of which it selects one, without the rounding of a
+    product; itself if it is no product of narrow floats.
+    """
+    if term.op is Ops.WHERE or (term.op is Ops.REDUCE and term.arg is Ops.ADD):
+        src = tuple(x if x.dtype is not term.dtype else _unrounded(x) for x in term.src)
+        return term if src == term.src else term.replace(src=src)
+    if term.op is not Ops.CAST or term.src[0].op is not Ops.CAST:
+        return term
+    product = term.src[0].src[0]
+    if product.op is not Ops.MUL or product.dtype is not term.dtype:
+        return term
     factors = (x.op is Ops.CAST and x.src[0].dtype.scalar() in NARROW for x in product.src)
-    return product if all(factors) else None
+    return product if all(factors) else term
 
-
-_narrow_product = UPat(
-    Ops.CAST, dtype=NARROW, src=(UPat(Ops.MUL, dtype=dtypes.float32, name="product"),)
-)
 
 wide_arithmetic = PatternMatcher(
     [
         (UPat(_COMPUTING | {Ops.REDUCE}, dtype=NARROW, name="u"), _compute_wide),
         (UPat(GroupOp.Comparison, src=(UPat(dtype=NARROW), UPat()), name="u"), _compute_wide),
-        (UPat(Ops.CAST, dtype=dtypes.float32, src=(_narrow_product,)), _keep_product),
+        (
+            UPat(
+                Ops.STORE,
+                src=(
+                    UPat(name="accumulator"),
+                    UPat(Ops.ADD, dtype=dtypes.float32, name="total"),
+                ),
+                name="update",
+                allow_any_len=True,
+            ),
+            _add_exactly,
+        ),
     ]
 )
 
