@@ -109,6 +109,22 @@ def test_indices_have_32_bits_where_they_fit() -> None:
     assert "long long" in large
 
 
+def test_what_one_store_overwrites_and_another_reads_is_one_work_item() -> None:
+    old = buffer(0, 1).index(UOp.const(dtypes.index, 0))
+    place = buffer(1, 1).index(UOp.const(dtypes.index, 0))
+    numbers = [old.store(old.load() * 0.5), place.store(old.load() + 1.0)]
+    # a few numbers alone need one thread
+    alone = get_program(sink(*numbers), find_renderer(SMALL))
+    assert (alone.launch.grid, alone.launch.block) == (1, 1)
+    (i,) = Build().loops(512)
+    element = buffer(2, 512).index(i)
+    beside = program(sink(*numbers, element.store(element.load() + 1.0, i)))
+    # a block for both numbers, and one or two of the elements
+    assert (
+        beside.launch.grid == program(sink(element.store(element.load() + 1.0, i))).launch.grid + 1
+    )
+
+
 def test_more_blocks_than_a_launch_has_are_computed_in_turns() -> None:
     found = program(add((1 << 16) + 4), replace(SMALL, grid_items=8))
     assert found.launch.grid == 8 and "for (" in found.source

@@ -31,7 +31,6 @@ BYTES_AS_TOKENS = {
     "merges": ["t h"],
     "eos_token_id": 257,
 }
-WRONG_LOSS = pytest.mark.xfail(reason="a pipeline's second step has another loss", strict=False)
 PROMPT = ("--raw", "--prompt", "Hello", "--temperature", "0", "--max-tokens", "6")
 
 
@@ -75,13 +74,7 @@ def devices_of(x: Tensor) -> set[str]:
 
 
 @pytest.mark.usefixtures("small_examples")
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=WRONG_LOSS if name == "sharding_pipeline.py" else ())
-        for name, _ in SHARDING
-    ],
-)
+@pytest.mark.parametrize("name", [name for name, _ in SHARDING])
 def test_an_example_of_sharding_has_the_losses_of_the_cpu(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:

@@ -60,6 +60,9 @@ def optimize_loops(sink: UOp, renderer: Renderer) -> UOp:
         return sink
     if info.opts_to_apply is not None:
         return run_in_parallel(sink, renderer)
+    if not any(u.op is Ops.RANGE for u in sink.toposort()):
+        # a few numbers: one thread computes them in order
+        return sink
     factory = RangeFactory(sink.toposort())
     strategies = THREAD_STRATEGIES if renderer.target.has_threads else STRATEGIES
     stores: list[UOp] = []
@@ -97,12 +100,37 @@ def run_in_parallel(sink: UOp, renderer: Renderer) -> UOp:
 
 
 def group_stores(sink: UOp) -> list[list[UOp]]:
-    """The stores of a kernel, grouped by their outermost loop."""
-    groups: dict[UOp, list[UOp]] = {}
+    """The stores of a kernel, grouped by their outermost loop. Stores outside of loops are alone,
+    but for those of which one overwrites what another one reads: they run in one work item.
+    """
+    groups: dict[UOp | None, list[UOp]] = {}
+    linked = _overwriting([store for store in sink.src if len(store.src) == 2])
     for store in sink.src:
-        key = store.src[2] if len(store.src) > 2 else store
+        key = store.src[2] if len(store.src) > 2 else None if store in linked else store
         groups.setdefault(key, []).append(store)
     return list(groups.values())
+
+
+def _overwriting(stores: list[UOp]) -> set[UOp]:
+    """The stores that write what another one reads, and those that read it."""
+    if len(stores) == 1:
+        return set()
+    writer = {_memory(store): store for store in stores}
+    found: set[UOp] = set()
+    for store in stores:
+        for u in store.src[1].toposort():
+            other = writer.get(u, store)
+            if other is not store:
+                found |= {store, other}
+    return found
+
+
+def _memory(store: UOp) -> UOp:
+    """The parameter that a store writes."""
+    pointer = store.src[0]
+    while pointer.op is not Ops.DEFINE_GLOBAL:
+        pointer = pointer.src[0]
+    return pointer
 
 
 def share_grid(sink: UOp) -> UOp:
