@@ -17,6 +17,7 @@ import gc
 import importlib
 import os
 import sys
+import time
 from types import TracebackType
 from typing import Any
 
@@ -34,6 +35,10 @@ __all__ = ["RanksError", "alone", "gather", "join", "rank", "size"]
 _LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 # of each of which a rank has its own devices
 _KINDS = ("CPU", "CUDA", "AMD", "METAL", "CL", "NULL")
+
+
+LAST_WORDS_S = 0.5
+"""The time between the report of an error and the end of all ranks."""
 
 
 class _Joined:
@@ -152,6 +157,8 @@ def _abort_on_exceptions(world: Any, joined: Rank) -> None:
         print(f"rank {joined.number} of {joined.size} ends all ranks:", file=sys.stderr)
         previous(kind, error, traceback)
         sys.stderr.flush()
+        # the launcher ends the others at once, which may be at their last words
+        time.sleep(LAST_WORDS_S)
         world.Abort(1)
 
     sys.excepthook = abort
