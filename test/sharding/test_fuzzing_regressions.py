@@ -179,3 +179,15 @@ def test_a_row_at_a_position_of_fewer_rows_than_devices() -> None:
     row = Variable("row", 0, 1).bind(1)
     found = x.reshape(2, 5, 1)[row : row + 1] * 2
     np.testing.assert_array_equal(found.numpy(), integers(2, 5)[1:].reshape(1, 5, 1) * 2)
+
+
+def test_indices_on_more_devices_than_there_are() -> None:
+    """A device without an index of its own takes none of another's."""
+    eight = device_names(8)
+    x, rows, columns = integers(2, 2, 5), np.array([0, 1, 1]), np.array([4, 0, 2])
+    sharded = (
+        placed(rows, Sharding(eight, (None, 0), (2, 4))),
+        placed(columns, Sharding(eight, 0)),
+    )
+    found = placed(x, Sharding(eight))[sharded[0], :, sharded[1]]
+    np.testing.assert_array_equal(found.numpy(), x[rows, :, columns])

@@ -157,12 +157,13 @@ def slice_padded_scatter(node: UOp, pad: UOp, x: UOp) -> UOp | None:
 
 def slice_broadcast(node: UOp, x: UOp) -> UOp | None:
     """`shrink(expand(a) * 2) -> expand(a) * 2`, along axes where all elements are equal."""
-    sliced = {
+    sliced = [
         i
-        for i, (bounds, d) in enumerate(zip(node.arg, x.shape, strict=True))
-        if not same_size(bounds[1] - bounds[0], d)
-    }
-    return _sliced(x, node.shape) if all(_is_repeated(x, i) for i in sliced) else None
+        for i, ((start, stop), d) in enumerate(zip(node.arg, x.shape, strict=True))
+        if not isinstance(start, int) or start or not same_size(stop, d)
+    ]
+    is_repeated = bool(sliced) and all(_is_repeated(x, i) for i in sliced)
+    return _sliced(x, node.shape) if is_repeated else None
 
 
 def _is_repeated(node: UOp, axis: int) -> bool:
