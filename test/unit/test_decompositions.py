@@ -11,7 +11,14 @@ from test.evaluator.expression import evaluate, variable
 from tinygrad.codegen.decompose import decompositions
 from tinygrad.codegen.decompose.narrow_floats import FORMATS, NARROW, decode, encode
 from tinygrad.codegen.decompose.threefry import threefry
-from tinygrad.dtype import DType, dtypes, from_float32_array, to_float32_array, to_numpy_dtype
+from tinygrad.dtype import (
+    AddrSpace,
+    DType,
+    dtypes,
+    from_float32_array,
+    to_float32_array,
+    to_numpy_dtype,
+)
 from tinygrad.renderer import Renderer, Target
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
@@ -307,8 +314,8 @@ def test_arithmetic_on_an_missing_dtype_is_rounded(dtype: DType) -> None:
     with np.errstate(all="ignore"):
         a = bits.view(ML_TYPES[dtype])
         wide = a.astype(np.float32)
-        # a product is not rounded before it is added
-        total = as_narrow(wide * wide + np.float32(1.5), dtype)
+        product = as_narrow(wide * wide, dtype).astype(np.float32)
+        total = as_narrow(product + np.float32(1.5), dtype)
         expected = np.where(wide < 2, total, a).astype(np.float32)
         got = evaluate(value, a=bits).view(ML_TYPES[dtype]).astype(np.float32)
     np.testing.assert_array_equal(got, expected)
@@ -334,11 +341,23 @@ def test_supported_narrow_dtype_stays_in_memory_and_computes_in_float32() -> Non
 
 def test_exact_product_of_a_narrow_type_is_not_rounded_before_a_sum() -> None:
     x, y = variable("x", dtypes.float16), variable("y", dtypes.float16)
-    total = variable("total", dtypes.float32)
-    result = decompositions.decompose(total + (x * y).cast(dtypes.float32), Renderer(ANY))
-    assert result is total + x.cast(dtypes.float32) * y.cast(dtypes.float32)
-    rounded = (total * total).cast(dtypes.float16).cast(dtypes.float32)
-    assert decompositions.decompose(rounded, Renderer(ANY)) is rounded
+    product = (x * y).cast(dtypes.float32)
+    register = UOp(Ops.DEFINE_REG, dtypes.float32.ptr(1, AddrSpace.REG), (), 0)
+    place = register.index(UOp.const(dtypes.index, 0))
+    total = place.load()
+    wide = x.cast(dtypes.float32) * y.cast(dtypes.float32)
+
+    def stored(value: UOp) -> UOp:
+        return decompositions.decompose(place.store(value), Renderer(ANY)).src[1]
+
+    assert stored(total + product) is total + wide
+    masked = variable("valid", dtypes.bool).where(product, 0.0)
+    assert stored(total + masked).src[1].src[1] is wide
+    # no sum, or a sum of something else
+    rounded = wide.cast(dtypes.float16).cast(dtypes.float32)
+    assert stored(total - product) is total - rounded
+    other = variable("other", dtypes.float32)
+    assert decompositions.decompose(other + product, Renderer(ANY)) is other + rounded
 
 
 def test_conversions_between_missing_dtypes() -> None:
