@@ -191,3 +191,14 @@ def test_indices_on_more_devices_than_there_are() -> None:
     )
     found = placed(x, Sharding(eight))[sharded[0], :, sharded[1]]
     np.testing.assert_array_equal(found.numpy(), x[rows, :, columns])
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_second_gradient_of_a_product_along_a_sharded_axis(count: int) -> None:
+    """The tree of products has other layouts than the product."""
+    x, w = integers(2, 4) % 5 + 1, integers(2, seed=1)
+    values = placed(x, on(1, devices=DEVICES[:count])).requires_grad_()
+    weights = placed(w, on(None, devices=DEVICES[:count])).requires_grad_()
+    (first,) = (values.prod(1) * weights).sum().gradient(values)
+    (second,) = first.sum().gradient(weights)
+    np.testing.assert_array_equal(second.numpy(), (x.prod(1, keepdims=True) / x).sum(1))

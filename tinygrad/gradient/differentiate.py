@@ -14,6 +14,7 @@ from typing import cast
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
 from tinygrad.gradient.custom import CustomRule, custom_gradient, with_gradient
+from tinygrad.helpers import all_int
 from tinygrad.sharding import Partial, replica_count, shard_shapes
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_rules import is_placement
@@ -305,14 +306,26 @@ def _product_tree_gradient(y: UOp) -> CustomRule:
         return product * part(length - 1, length) if length % 2 else product
 
     def rule(gg: UOp, node: UOp, g: UOp, x: UOp) -> Sequence[UOp | None]:
+        # a change of layout of `g` could start from what `g` is computed from, and not depend on it
+        leaves = {_leaf(u): u for u in (g, x)}
+        g, x = leaves
         product = x
         for axis in y.arg.axes:
             product = tree_product(product, axis)
         first = compute_gradient(product, g, [x])[x]
         second = compute_gradient(first, gg, [g, x])
-        return second.get(g), second.get(x)
+        return [None if u not in second else second[u].substitute(leaves) for u in (g, x)]
 
     return rule
+
+
+def _leaf(node: UOp) -> UOp:
+    """A BUFFER to compute with in place of a node; the node itself if it is on no device, or of a
+    symbolic size.
+    """
+    if node.device is None or not all_int(node.shape):
+        return node
+    return UOp.new_buffer(node.device, node.shape, node.dtype)
 
 
 def _contiguous_backward(g: UOp, y: UOp) -> Gradients:
