@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
 from tinygrad.dtype.float_format import BFLOAT16, FLOAT16, FP8E4M3, FP8E5M2, FloatFormat
+from tinygrad.renderer import pointer_of
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.rewrite import PatternMatcher
@@ -55,25 +56,18 @@ def _add_exactly(update: UOp, accumulator: UOp, total: UOp) -> UOp | None:
     Matrix units do the same. It saves two conversions per product. Other readers of a product see
     it rounded.
     """
-    memory = _memory(accumulator)
+    memory = pointer_of(accumulator)
     if isinstance(memory.dtype, PtrDType) and memory.dtype.addrspace is AddrSpace.GLOBAL:
         return None
     for side, term in enumerate(total.src):
         other = total.src[1 - side]
-        if other.op is Ops.LOAD and _memory(other.src[0]) is memory:
+        if other.op is Ops.LOAD and pointer_of(other.src[0]) is memory:
             exact = _unrounded(term)
             new = total.replace(src=(other, exact))
             return (
                 None if exact is term else update.replace(src=(accumulator, new, *update.src[2:]))
             )
     return None
-
-
-def _memory(pointer: UOp) -> UOp:
-    """The memory that a pointer points into."""
-    while pointer.op in {Ops.INDEX, Ops.AFTER}:
-        pointer = pointer.src[0]
-    return pointer
 
 
 def _unrounded(term: UOp) -> UOp:

@@ -23,7 +23,7 @@ from tinygrad.codegen.optimize.threads.elementwise import BLOCK_THREADS, map_ele
 from tinygrad.codegen.optimize.threads.reduction import map_groups
 from tinygrad.codegen.optimize.threads.transpose import map_transpose
 from tinygrad.codegen.optimize.vectorize import vectorize_nest
-from tinygrad.renderer import Renderer
+from tinygrad.renderer import Renderer, pointer_of
 from tinygrad.settings import NOOPT
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, KernelInfo, UOp
@@ -115,7 +115,7 @@ def _overwriting(stores: list[UOp]) -> set[UOp]:
     """The stores that write what another one reads, and those that read it."""
     if len(stores) == 1:
         return set()
-    writer = {_memory(store): store for store in stores}
+    writer = {pointer_of(store.src[0]): store for store in stores}
     found: set[UOp] = set()
     for store in stores:
         for u in store.src[1].toposort():
@@ -123,14 +123,6 @@ def _overwriting(stores: list[UOp]) -> set[UOp]:
             if other is not store:
                 found |= {store, other}
     return found
-
-
-def _memory(store: UOp) -> UOp:
-    """The parameter that a store writes."""
-    pointer = store.src[0]
-    while pointer.op is not Ops.DEFINE_GLOBAL:
-        pointer = pointer.src[0]
-    return pointer
 
 
 def share_grid(sink: UOp) -> UOp:
