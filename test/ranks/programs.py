@@ -14,6 +14,7 @@ import runpy
 import signal
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,19 @@ def local_parts(devices: Devices) -> None:
     with ranks.alone():
         found = mine.numpy()
     assert (found == whole[own][: len(found)]).all()
+
+
+def lifetimes(devices: Devices) -> None:
+    """What a function has dies when it returns, since no thread holds its frame: what is alive
+    decides what is computed.
+    """
+
+    def work() -> weakref.ref[Tensor]:
+        x = Tensor(array(4, 4)).shard(devices, 0).realize()
+        time.sleep(0.7)  # longer than the time after which a rank looks for what others ask
+        return weakref.ref(x)
+
+    print(work()())
 
 
 def hosts(devices: Devices) -> None:

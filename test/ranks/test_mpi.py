@@ -96,12 +96,12 @@ def _is_running(folder: Path) -> bool:
 def test_every_rank_has_the_values_of_one_process(
     processes: int, devices: int, tmp_path: Path
 ) -> None:
-    programs = ["layouts", "writes", "training", "mesh", "local_parts", "files"]
+    programs = ["layouts", "writes", "training", "mesh", "local_parts", "files", "lifetimes"]
     one = run(tmp_path / "one", *programs, devices=devices)
     several = run(tmp_path / "several", *programs, devices=devices, processes=processes)
     assert (one.returncode, several.returncode) == (0, 0), several.stderr
     wanted = (tmp_path / "one" / "0").read_text()
-    assert wanted.count("\n") == 19
+    assert wanted.count("\n") == 20
     for rank in range(processes):
         assert (tmp_path / "several" / str(rank)).read_text() == wanted
     # ranks write the file of one process, so any number of them can go on from it

@@ -232,11 +232,9 @@ class MpiWire:
 
     def _answer(self) -> None:
         """Tell the ranks that wait where this one is, while it does not listen itself."""
-        main = threading.main_thread().ident
         while not self._is_over.wait(max(0.1, RANKS_TIMEOUT.value / 2)):
-            frame = sys._current_frames().get(main or 0)
-            if frame is not None and not self._waits and self._control.iprobe():
-                self._tell(find_user_line(frame))
+            if not self._waits and self._control.iprobe():
+                self._tell(_line_of_main_thread())
 
     def _no_answer(self, what: str, waited_s: float) -> str:
         step = self.history[-1]
@@ -247,6 +245,15 @@ class MpiWire:
             f"{step.line}; {', '.join(states)}. Let all ranks do the same, and set RANKS_TIMEOUT "
             "to more seconds if one has more to do than others"
         )
+
+
+def _line_of_main_thread() -> str:
+    """The user's line at which the main thread is.
+
+    Its frame is let go at once: a frame that is held keeps the values of a function alive after it
+    has returned, and what is alive decides what is computed.
+    """
+    return find_user_line(sys._current_frames().get(threading.main_thread().ident or 0))
 
 
 def _state(rank: int, line: str | None) -> str:
