@@ -64,7 +64,7 @@ SCHEDULE_LAYERS = (
 )
 
 # the registry alone imports by a computed name: the module of this package named after a device
-REGISTRY = ("tinygrad.device", "tinygrad.runtime")
+REGISTRY = ("tinygrad.device.registry", "tinygrad.runtime")
 
 
 def module_name(path: Path) -> str:
