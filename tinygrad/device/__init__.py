@@ -2,7 +2,7 @@
 
 from tinygrad.allocator import Allocation, Allocator, BufferSpec, OutOfMemoryError
 from tinygrad.device.buffer import Buffer, MultiBuffer, RemoteBuffer, copy_buffer
-from tinygrad.device.compiled import CompileError, Compiled, DeviceError, LoadedProgram
+from tinygrad.device.compiled import Compiled, CompileError, DeviceError, LoadedProgram
 from tinygrad.device.registry import Device, is_dtype_supported
 from tinygrad.sharding import Sharding
 
