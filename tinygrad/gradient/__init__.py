@@ -2,7 +2,10 @@
 
 | file | concept |
 |---|---|
-| `differentiate` | a rule per op, and the walk from a node to the targets |
+| `differentiate` | the walk from a node to the targets, and the rules of reductions |
+| `elementwise` | the rules of functions of numbers |
+| `movement` | the rules of movements, copies and shards |
+| `rule` | what rules are made of |
 | `custom` | rules attached to single nodes |
 """
 
