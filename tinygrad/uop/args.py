@@ -33,6 +33,9 @@ class BufferArg(NamedTuple):
     shape: tuple[int, ...]
     device: DeviceValue
 
+    def __str__(self) -> str:
+        return f"{self.shape} on {self.device}"
+
 
 @dataclass(frozen=True)
 class ViewArg:
@@ -52,6 +55,9 @@ class ParamArg:
     shape: tuple[int | Node, ...]
     addrspace: AddrSpace = AddrSpace.GLOBAL
 
+    def __str__(self) -> str:
+        return f"{self.slot} {self.shape}"
+
 
 @dataclass(frozen=True)
 class ReduceArg:
@@ -59,6 +65,9 @@ class ReduceArg:
 
     op: Ops
     axes: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.op.name} over axes {', '.join(map(str, self.axes))}"
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,9 @@ class RangeArg:
     index: int
     kind: AxisType
 
+    def __str__(self) -> str:
+        return f"r{self.index} {self.kind.name}"
+
 
 @dataclass(frozen=True)
 class KernelInfo:
@@ -109,6 +121,9 @@ class KernelInfo:
     applied: tuple[Any, ...] = ()
     opts_to_apply: tuple[()] | None = None
     mapping: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.name}: {', '.join(map(str, self.applied))}" if self.applied else self.name
 
 
 @dataclass(frozen=True)
@@ -165,6 +180,9 @@ class TransferArg:
     shape: tuple[int, ...]
     messages: tuple[Message, ...]
     info: CommInfo
+
+    def __str__(self) -> str:
+        return f"{self.info.kind} of {len(self.messages)} messages, {self.shape} on {self.device}"
 
     def piece_size(self, elements: int) -> int:
         """The number of elements of one piece, of `elements` in all."""

@@ -18,6 +18,9 @@ class Spmd:
 
     devices: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return f"each of {', '.join(self.devices)}"
+
 
 DeviceValue: TypeAlias = str | Sharding | Spmd | None
 """The device of a node: a name, a layout (tensor graph), an `Spmd` (per-device graph), or None for

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
@@ -73,14 +74,15 @@ def _infix_one(node: Node, parts: list[str]) -> str:
 def tree(node: Node, limit: int = MAX_TREE_NODES) -> str:
     """The graph below `node`, one node a line, sources indented.
 
-    A node with several uses has a number: it is printed in full once, and later as its number. At
-    most `limit` nodes are printed; the last line says how many are not shown.
+    A node with several uses has a number: it is printed in full once, and later as its number.
+    Indices are printed beside what they index, `[(r0*4)+r1]`. At most `limit` nodes are printed;
+    the last line says how many are not shown.
     """
     nodes = node.toposort()
-    uses: dict[Node, int] = {}
-    for x in nodes:
-        for s in x.src:
-            uses[s] = uses.get(s, 0) + 1
+    indices = _index_arithmetic(nodes)
+    if node in indices:
+        indices = set()
+    uses = Counter(s for x in nodes if x not in indices for s in x.src)
     numbers: dict[Node, int] = {}
     lines: list[str] = []
     stack = [(node, 0)]
@@ -91,11 +93,12 @@ def tree(node: Node, limit: int = MAX_TREE_NODES) -> str:
             lines.append(f"{indent}#{numbers[x]} {x.op.name}")
             continue
         label = ""
-        if x.src and uses.get(x, 0) > 1:
+        if x.src and uses[x] > 1:
             numbers[x] = len(numbers)
             label = f"#{numbers[x]} "
-        lines.append(f"{indent}{label}{_line(x)}")
-        stack.extend((s, depth + 1) for s in reversed(x.src))
+        beside = "".join(f" [{_without_parentheses(s)}]" for s in x.src if s in indices)
+        lines.append(f"{indent}{label}{_line(x)}{beside}")
+        stack.extend((s, depth + 1) for s in reversed(x.src) if s not in indices)
     if stack:
         lines.append(f"... {len(nodes)} nodes in all, {len(nodes) - len(lines)} not shown")
     return "\n".join(lines)
@@ -118,10 +121,34 @@ def listing(nodes: Sequence[Node]) -> str:
     return "\n".join(lines)
 
 
+_INDEX_LEAVES = frozenset({Ops.CONST, Ops.DEFINE_VAR, Ops.SPECIAL})
+
+
+def _is_arithmetic(node: Node) -> bool:
+    return node.op in _INFIX or node.op is Ops.WHERE
+
+
+def _index_arithmetic(nodes: Iterable[Node]) -> set[Node]:
+    """The nodes, of all below one, that compute an index, or a condition on one."""
+    found: set[Node] = set()
+    for x in nodes:
+        if x.op in _INDEX_LEAVES:
+            if x.dtype is dtypes.index:
+                found.add(x)
+        elif _is_arithmetic(x) and all(s in found or s.op is Ops.RANGE for s in x.src):
+            found.add(x)
+    return found
+
+
+def _without_parentheses(node: Node) -> str:
+    """An index as text; arithmetic is always within parentheses."""
+    return infix(node)[1:-1] if _is_arithmetic(node) else infix(node)
+
+
 def _line(node: Node) -> str:
     parts = [node.op.name]
     if node.dtype is not dtypes.void:
         parts.append(repr(node.dtype).removeprefix("dtypes."))
     if node.arg is not None:
-        parts.append(repr(node.arg))
+        parts.append(node.arg.name if isinstance(node.arg, Ops) else str(node.arg))
     return " ".join(parts)
