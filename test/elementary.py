@@ -19,7 +19,8 @@ from tinygrad.uop import Ops
 
 FLOATS = {dtypes.float32: np.float32, dtypes.float64: np.float64}
 MAGNITUDES = (1e-3, 0.3, 1, 2, 5, 20, 90, 130, 750, 1100, 1e6)
-NEAR = (0.25, 0.35, 0.5, 0.6, 1.0, np.pi / 2, np.pi, 10 * np.pi, 1e5 * np.pi)
+# with the logarithms of 2**24 and 2**53, from where on 1 is lost beside an exponential
+NEAR = (0.25, 0.35, 0.5, 0.6, 1.0, np.pi / 2, np.pi, 10 * np.pi, 1e5 * np.pi, 16.64, 36.74)
 # the float64 nearest to a multiple of pi / 2, and a classic
 HARD = (6381956970095103 * 2.0**797, 1e22)
 

@@ -49,8 +49,7 @@ def test_every_elementary_function_is_decomposed_folded_and_documented() -> None
     assert GroupOp.Elementary == ELEMENTARY.keys() == FUNCTIONS.keys()
     table = documented()
     assert table.keys() >= {op.name.lower() for op in GroupOp.Elementary} | {"pow"}
-    beyond = {name for name, errors in table.items() if max(errors.values()) > 2}
-    assert beyond == {"logistic", "softplus"}
+    assert not [name for name, errors in table.items() if max(errors.values()) > 2]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -107,14 +107,13 @@ def exp(x: UOp) -> UOp:
     return _exponential(x)
 
 
-def _exponential(x: UOp, exponent: int = 0, factor: int = 1) -> UOp:
-    """e**(factor * x) * 2**exponent, for a `factor` of 1 or -1."""
+def _exponential(x: UOp, exponent: int = 0) -> UOp:
+    """e**x * 2**exponent."""
     fields = float_fields(x)
     low = -fields.bias - fields.mantissa_bits - 1 - exponent
-    high = fields.bias + 2 - exponent
-    x = _clamp(x, *sorted((factor * low / INVERSE_LOG_2, factor * high / INVERSE_LOG_2)))
-    bits, r = _reduce(x, _offset(fields) + exponent, factor)
-    return _scaled_polynomial(r, (1.0, *_exp_coefficients(x, factor)), bits)
+    x = _clamp(x, low / INVERSE_LOG_2, (fields.bias + 2 - exponent) / INVERSE_LOG_2)
+    bits, r = _reduce(x, _offset(fields) + exponent)
+    return _scaled_polynomial(r, (1.0, *_exp_coefficients(x, 1)), bits)
 
 
 def _exp_coefficients(x: UOp, factor: int) -> list[float]:
@@ -201,19 +200,31 @@ def tanh(x: UOp) -> UOp:
 
 
 def logistic(x: UOp) -> UOp:
-    """1 / (1 + e**-x). Scaled numerator and denominator give subnormal results."""
+    """1 / (1 + e**-x). Scaled numerator and denominator give subnormal results.
+
+    With e**-x = 2**n (1 + t), the denominator is (1 + 2**n) + 2**n t, whose first sum is exact, or,
+    for large n, (1 + 2**n t) + 2**n. So nearly all of the error is that of the last two operations.
+    """
     fields = float_fields(x)
-    unit = 2.0 ** -(fields.mantissa_bits + 1)
-    exponential = _exponential(x, -fields.mantissa_bits - 1, factor=-1)
-    return x.const_like(unit).alu(Ops.FDIV, exponential + unit)
+    exponent = -fields.mantissa_bits - 1
+    one = x.const_like(2.0**exponent)
+    # below, the result is 0; above, it is 1
+    x = _clamp(x, (exponent - fields.bias) / INVERSE_LOG_2, (3 - exponent) / INVERSE_LOG_2)
+    bits, r = _reduce(x, fields.bias + exponent, factor=-1)
+    power = float_of(bits << fields.mantissa_bits, fields)
+    rest = power * (r * polynomial(r, _exp_coefficients(x, -1)))
+    is_large = x < -fields.mantissa_bits / 2
+    first, second = is_large.where(rest, power), is_large.where(power, rest)
+    return one.alu(Ops.FDIV, (one + first) + second)
 
 
 def softplus(x: UOp) -> UOp:
     """log(1 + e**x): max(x, 0) + log(1 + e**-|x|)."""
     fields = float_fields(x)
     e = exp(float_of(bits_of(x) | fields.sign_bit, fields))
-    rest = subtract(e, e * (e * polynomial(e, SOFTPLUS_COEFFICIENTS[fields.dtype])))
-    return (x > 0).where(x, x.const_like(0)) + rest
+    square = e * (e * polynomial(e, SOFTPLUS_COEFFICIENTS[fields.dtype]))
+    # the smaller difference first
+    return subtract((x > 0).where(x, x.const_like(0)), square) + e
 
 
 def _half_exponential(x: UOp) -> UOp:
