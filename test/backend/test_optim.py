@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from test.devices import DEVICE, device_names, nth
-from tinygrad import GlobalCounters, Tensor, TinyJit, nn
+from tinygrad import GlobalCounters, Tensor, TinyJit, dtypes, nn
 from tinygrad.device import Sharding
 from tinygrad.nn.optim import LAMB, LARS, SGD, Adam, AdamW, Muon, Optimizer, OptimizerGroup
 
@@ -211,6 +211,20 @@ def test_lars_scales_by_the_trust_ratio(classic, nesterov):
 
     values, grads = matrices()
     assert_all_close(steps_in_ours(values, grads, make), steps_in_numpy(values, grads, update))
+
+
+@pytest.mark.parametrize("fused", [0, 1])
+def test_state_beside_float64_parameters_is_float64(fused):
+    values = [x.astype(np.float64) for x in weights()[:2]]
+    grads = [x * 0.5 + 0.1 for x in values]
+    for make, rule in (
+        (lambda ps: SGD(ps, lr=0.1, momentum=0.9, fused=fused), sgd_rule(0.1, 0.9)),
+        (lambda ps: Adam(ps, lr=0.1, fused=fused), adam_rule(0.1)),
+    ):
+        found = steps_in_ours(values, grads, make)
+        for one, other in zip(found, steps_in_numpy(values, grads, rule), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-13, atol=1e-14)
+    assert {x.dtype for x in SGD([Tensor.ones(2).half()], momentum=0.9).b} == {dtypes.float32}
 
 
 def test_a_parameter_of_zeros_is_trained_at_the_unscaled_rate():

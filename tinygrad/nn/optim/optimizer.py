@@ -14,7 +14,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.dtype import DType, dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import FUSE_OPTIM, dedup, prod
 from tinygrad.mixin.precision import in_float32
@@ -28,7 +28,8 @@ class Optimizer(ABC):
     """The base class of optimizers. `params` with `requires_grad=False` are realized with each
     step but not trained (running statistics); None becomes True.
 
-    `lr` is a tensor of shape (1,): `optimizer.lr.assign(...)` changes it, also under the JIT. With
+    `lr` is a tensor of shape (1,): `optimizer.lr.assign(...)` changes it, also under the JIT. State
+    is float32, or float64 beside parameters of float64. With
     `fused`, parameters of one dtype and device are updated as one flat tensor.
     Raises ValueError if there is nothing to train.
 
@@ -255,17 +256,15 @@ class Optimizer(ABC):
 
     def _new_state(self) -> list[Tensor]:
         """Zeros for each group, with the shape and the layout of its (concatenated) parameters."""
-        dtype = least_upper_dtype(dtypes.default_float, dtypes.float32)
         state = [
-            param.zeros_like(dtype=dtype, requires_grad=False).contiguous()
+            param.zeros_like(dtype=_state_dtype(param), requires_grad=False).contiguous()
             for param in self._join(self.params)
         ]
         return _give_memory(state)
 
     def _scalar(self, value: float) -> Tensor:
         """A stored number, (1,), replicated on the devices of the parameters."""
-        dtype = least_upper_dtype(dtypes.default_float, dtypes.float32)
-        scalar = Tensor([value], dtype=dtype, requires_grad=False)
+        scalar = Tensor([value], dtype=_state_dtype(*self.params), requires_grad=False)
         return _give_memory([scalar.to(_replicated(self.devices[0]))])[0]
 
     def _beside(self, scalar: Tensor, tensor: Tensor) -> Tensor:
@@ -364,6 +363,12 @@ def norm(tensor: Tensor) -> Tensor:
 def trust_ratio(size: Tensor, slope: Tensor, ratio: Tensor) -> Tensor:
     """`ratio` if both norms are positive, else 1: a new layer may be all zeros."""
     return (size > 0).where((slope > 0).where(ratio, 1.0), 1.0)
+
+
+def _state_dtype(*params: Tensor) -> DType:
+    """The dtype of state beside parameters: float32, or that of the parameters if it is larger."""
+    types = [param.dtype for param in params]
+    return least_upper_dtype(dtypes.default_float, dtypes.float32, *types)
 
 
 def _give_memory(tensors: list[Tensor]) -> list[Tensor]:
