@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from test.emulator import emulated_cuda
 from test.emulator.test_mappings import KERNELS, Arrays, arrays_of
 from test.evaluator.kernel_graph import interpret
 from test.gpu_programs import product
-from tinygrad import Tensor
+from tinygrad import CommTrace, Device, Tensor, TinyJit
 from tinygrad.codegen import get_program
+from tinygrad.device import Buffer
 from tinygrad.renderer import ProgramSpec, find_renderer
 from tinygrad.renderer.gpu_targets import nvidia_target
+from tinygrad.runtime.support.hazards import Hazards
 from tinygrad.uop.ops import UOp
 
 cuda_calls = pytest.importorskip("test.emulator.cuda_calls", reason="needs cuda-bindings")
@@ -142,4 +145,62 @@ def test_a_runtime_without_one_wait_is_wrong(
                 patch.setattr(Gpu, name, WAITS[name])
             # other values: memory that is used again holds the last ones
             right.append(np.array_equal(*to_another_gpu(values + number)))
+    assert all(right) == (not name)
+
+
+def reduced_by_peers(values: np.ndarray, is_captured: bool) -> tuple[np.ndarray, ...]:
+    """Sums over two GPUs, which read partial sums in memory of each other and then overwrite it."""
+    names = ("CUDA:5", "CUDA:4")
+    state = Tensor(values).shard(names, 1).realize()
+
+    def step() -> list[Tensor]:
+        # of one column on each GPU, the partial sum is the column
+        totals = []
+        for _ in range(2):
+            totals.append(state.sum(1).realize())
+            state.assign(state * 2).realize()
+        return totals
+
+    run = TinyJit(step) if is_captured else step
+    found: list[np.ndarray] = []
+    with Device.topology(names), CommTrace() as trace:
+        for _ in range(3):
+            found += [Buffer.numpy(part) for x in run() for part in x.uop.buffer.bufs]
+    assert [record.algorithm for record in trace.records] == ["peer"] * 6
+    expected = [values.sum(1) * 2**number for number in range(6) for _ in names]
+    return np.stack(found), np.stack(expected)
+
+
+def _without_edges(hazards: Hazards, read: list[Any], written: list[Any]) -> list[int]:
+    _ = HAZARDS(hazards, read, written)
+    return []
+
+
+HAZARDS = Hazards.add
+
+
+@pytest.mark.parametrize(
+    ("name", "is_captured"),
+    [
+        ("", False),
+        ("wait_for", False),
+        ("block_until", False),
+        ("", True),
+        ("edges", True),
+    ],
+)
+def test_an_all_reduce_by_peers_without_one_wait_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, emulated_driver: None, name: str, is_captured: bool
+) -> None:
+    from tinygrad.runtime.support.cuda_driver import Gpu
+
+    values = np.random.default_rng(0).integers(-9, 9, (4096, 2)).astype(np.float32)
+    right = []
+    for is_backwards in (False, True):
+        with emulated_cuda.order(is_backwards), monkeypatch.context() as patch:
+            if name == "edges":
+                patch.setattr(Hazards, "add", _without_edges)
+            elif name:
+                patch.setattr(Gpu, name, WAITS[name])
+            right.append(np.array_equal(*reduced_by_peers(values, is_captured)))
     assert all(right) == (not name)

@@ -369,7 +369,10 @@ def test_no_manual_layout_is_better(mesh: str, make: Callable[[], dict[str, Any]
 
 # here only bytes take time
 BYTES = Topology(
-    same_memory=Link("same memory", 0.0, 1e9), host_processor=Processor(math.inf, math.inf)
+    same_memory=Link("same memory", 0.0, 1e9),
+    peer=Link("peer", 0.0, 1e9),
+    host_processor=Processor(math.inf, math.inf),
+    accelerator=Processor(math.inf, math.inf),
 )
 
 

@@ -6,7 +6,8 @@ Invariant: a device that runs no kernels says so in the error of each method tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from tinygrad.allocator import Allocator
@@ -109,6 +110,12 @@ class Compiled:
             return "holds data, and runs no kernels"
         machine = self._target.architecture or f"{self._target.threads} threads"
         return f"{machine}, kernels in {self._target.dialect}"
+
+    def reading_memory_of(self, others: Sequence[Compiled]) -> AbstractContextManager[None]:
+        """A block whose kernels read memory of other devices. They run after all that these were
+        given before, and before all that these are given later.
+        """
+        return nullcontext()
 
     def synchronize(self) -> None:
         """Waits for all launches to complete."""

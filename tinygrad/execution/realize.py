@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
 from tinygrad.codegen import get_program
@@ -117,20 +117,35 @@ def get_runner(device: str, ast: UOp, *, is_aligned: bool = True) -> CompiledRun
     return found
 
 
+class PeerReads(NamedTuple):
+    """Round number `number` of a collective: a kernel that reads memory of other devices."""
+
+    collective: Collective
+    number: int
+
+
 @dataclass(eq=False)
 class ExecItem:
-    """One run of a kernel on one device: `bufs[i]` is PARAM number i of `ast`."""
+    """One run of a kernel on one device: `bufs[i]` is PARAM number i of `ast`. `peers` is not None
+    if some of them are on other devices.
+    """
 
     ast: UOp
     bufs: tuple[Buffer, ...]
     device: str
     values: dict[str, int]
     runner: CompiledRunner | None = None
+    peers: PeerReads | None = None
 
     @property
     def written(self) -> list[Buffer]:
         """The buffers that the kernel writes."""
         return [self.bufs[slot] for slot in _written_params(self.ast)]
+
+    @property
+    def read_from_peers(self) -> list[Buffer]:
+        """The buffers on other devices."""
+        return [b for b in self.bufs if b.device != self.device] if self.peers else []
 
     def lower(self) -> CompiledRunner:
         """Compile the kernel, once."""
@@ -144,7 +159,13 @@ class ExecItem:
     def run(self, wait: bool = False) -> float | None:
         """Run the kernel; with `wait`, return the seconds it took."""
         runner = self.lower()
-        elapsed = runner(self.device, self.bufs, self.values, wait or DEBUG >= 2)
+        wait = wait or DEBUG >= 2
+        if self.peers is None:
+            elapsed = runner(self.device, self.bufs, self.values, wait)
+        else:
+            others = [Device[name] for name in dedup(b.device for b in self.read_from_peers)]
+            with Device[self.device].reading_memory_of(others):
+                elapsed = runner(self.device, self.bufs, self.values, wait)
         self.count(elapsed, runner)
         return elapsed
 
@@ -156,6 +177,8 @@ class ExecItem:
         GlobalCounters.kernel_count += 1
         GlobalCounters.global_ops += ops
         GlobalCounters.global_mem += nbytes
+        if self.peers is not None:
+            self._count_messages(self.peers, elapsed)
         if elapsed is None:
             return
         GlobalCounters.time_sum_s += elapsed
@@ -168,6 +191,12 @@ class ExecItem:
             name = highlighted(f"{spec.name:40s}", "cyan")
             number = GlobalCounters.kernel_count
             print(f"*** {self.device:7s} {number:5d} {name} {elapsed * 1e6:10.1f} us {rate}")
+
+    def _count_messages(self, peers: PeerReads, elapsed: float | None) -> None:
+        for buffer in self.read_from_peers:
+            GlobalCounters.count_message(buffer.device, buffer.nbytes)
+        sent = sum(buffer.nbytes for buffer in self.read_from_peers)
+        peers.collective.ran(peers.number, sent, sent, elapsed)
 
 
 @dataclass(eq=False)

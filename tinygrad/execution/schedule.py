@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
 from tinygrad.device import Buffer, Device
 from tinygrad.execution.buffers import bind_buffers, device_buffers, note_host_array
-from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
+from tinygrad.execution.realize import BufferCopy, ExecItem, PeerReads, ScheduleItem
 from tinygrad.execution.temporaries import allocate_temporaries
 from tinygrad.execution.trace import Collective
 from tinygrad.execution.wire import RemoteMessage, current_wire
@@ -205,6 +205,12 @@ def _bind(
     collectives: dict[CommInfo, Collective],
 ) -> list[ScheduleItem]:
     values = canonical.values
+    # all rounds of one collective have one CommInfo, with the number of the user's line
+    collective = collectives.get(item.info) if item.info is not None else None
+    if item.info is not None and collective is None:
+        line = item.info.line
+        shown = canonical.lines[line] if isinstance(line, int) else line
+        collective = collectives[item.info] = Collective(replace(item.info, line=shown))
     if isinstance(item, KernelItem):
         return [
             ExecItem(
@@ -214,15 +220,11 @@ def _bind(
                 else tuple([_buffer(p, storage) for p in parts]),
                 item.devices[number],
                 values if len(item.devices) == 1 else values | {DEVICE_NUMBER: number},
+                peers=None if collective is None else PeerReads(collective, collective.add_round()),
             )
             for number, parts in zip(item.local, item.arguments, strict=True)
         ]
-    # all rounds of one collective have one CommInfo, with the number of the user's line
-    collective = collectives.get(item.info)
-    if collective is None:
-        line = item.info.line
-        shown = canonical.lines[line] if isinstance(line, int) else line
-        collective = collectives[item.info] = Collective(replace(item.info, line=shown))
+    assert collective is not None
     pairs, remote = _bind_messages(item, plan, storage)
     return [BufferCopy(collective, collective.add_round(), pairs, remote)]
 

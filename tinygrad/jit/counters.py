@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from tinygrad.device import Buffer
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem, crosses
 from tinygrad.execution.trace import Collective
 from tinygrad.helpers import GlobalCounters
@@ -32,6 +33,14 @@ class ReplayCounters:
         for item in items:
             if isinstance(item, BufferCopy):
                 self._add_messages(item)
+            elif item.peers is not None:
+                self._add_peer_reads(item.peers.collective, item.read_from_peers)
+
+    def _add_peer_reads(self, collective: Collective, buffers: list[Buffer]) -> None:
+        for buffer in buffers:
+            self._sent[buffer.device] += buffer.nbytes
+        crossed = self._crossed.pop(collective, 0)
+        self._crossed[collective] = crossed + sum(buffer.nbytes for buffer in buffers)
 
     def _add_messages(self, item: BufferCopy) -> None:
         # a collective is reported after its last round

@@ -43,7 +43,7 @@ class Substitution:
         bufs = tuple(self._buffer(b) for b in item.bufs)
         # memory that the captured kernel cannot access needs another one
         runner = item.runner if item.runner is not None and item.runner.accepts(bufs) else None
-        return ExecItem(item.ast, bufs, item.device, values, runner)
+        return ExecItem(item.ast, bufs, item.device, values, runner, item.peers)
 
     def node(self, root: UOp) -> UOp:
         """A node over the call's buffers, with the sizes of the call."""

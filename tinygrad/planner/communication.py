@@ -108,19 +108,23 @@ def _all_reduce(
 ) -> tuple[CommCost, ...]:
     """The cost of an all-reduce; () where it has to be lowered to be known."""
     count = group_size(source)
-    if (
-        not isinstance(target, Sharding)
-        or target.devices != source.devices
-        or num_partials != count
-    ):
+    if not isinstance(target, Sharding) or target.devices != source.devices:
         return ()
-    if target != source.without_partial():
+    size = prod(source.local_shape(shape))
+    algorithm = choose_algorithm(source, size * itemsize)
+    is_whole = target == source.without_partial()
+    if is_whole and algorithm == "peer":
+        # of each group, all devices but one read each partial sum
+        nbytes = len(source) // count * num_partials * (count - 1) * size * itemsize
+        seconds = allreduce_seconds(source, size * itemsize, algorithm)
+        return (CommCost("all_reduce", nbytes, seconds),)
+    if num_partials != count:
+        return ()
+    if not is_whole:
         up = [p + 1 if isinstance(p, int) else p for p in target.axes]
         stack = (count, *shape)
         kind = "reduce_scatter"
         return _copy(kind, stack_layout(source), target.with_axes(up), stack, itemsize)
-    size = prod(source.local_shape(shape))
-    algorithm = choose_algorithm(source, size * itemsize)
     seconds = allreduce_seconds(source, size * itemsize, algorithm)
     if algorithm != "direct":
         # padded pieces are sent; a hierarchical all-reduce sends as many as two all-to-alls

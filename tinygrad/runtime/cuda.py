@@ -6,7 +6,8 @@ waits for a kernel but the reader of its result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cuda.bindings import driver
@@ -18,7 +19,7 @@ from tinygrad.renderer.target import Target
 from tinygrad.runtime.support import nvrtc
 from tinygrad.runtime.support.cuda_driver import Gpu, check, start_driver
 from tinygrad.runtime.support.cuda_graph import CudaReplay
-from tinygrad.runtime.support.cuda_memory import CudaAllocator
+from tinygrad.runtime.support.cuda_memory import CudaAllocator, read_peers
 from tinygrad.runtime.support.cuda_program import CudaProgram
 from tinygrad.runtime.support.cuda_topology import read_topology
 from tinygrad.settings import DEVICES_PER_GPU
@@ -49,6 +50,12 @@ class CudaDevice(Compiled):
             f"{self.gpu.model()}, {target.architecture}, {target.units} multiprocessors, "
             f"{free / 1e9:.1f} of {total / 1e9:.1f} GB free"
         )
+
+    @contextlib.contextmanager
+    def reading_memory_of(self, others: Sequence[Compiled]) -> Iterator[None]:
+        gpus = [other.gpu for other in others if isinstance(other, CudaDevice)]
+        with read_peers(self.gpu, gpus):
+            yield
 
     def synchronize(self) -> None:
         self.gpu.synchronize()

@@ -78,13 +78,14 @@ def join_slices(parts: Sequence[StorageSlice]) -> Slices:
 @dataclass(frozen=True)
 class KernelItem:
     """Run one kernel on each of `devices`: `params` are its arguments, and `local` the numbers of
-    the devices that are local.
+    the devices that are local. `info` describes the collective if it reads the memory of peers.
     """
 
     ast: UOp
     devices: tuple[str, ...]
     params: tuple[Slices, ...]
     local: Sequence[int]
+    info: CommInfo | None = None
 
     @cached_property
     def arguments(self) -> tuple[tuple[StorageSlice, ...], ...]:

@@ -70,6 +70,7 @@ from tinygrad.sharding.topology import (
     elements_per_link,
     fastest_allreduce,
     node_size,
+    partial_groups,
     set_topology,
     transfer_seconds,
 )
@@ -120,6 +121,7 @@ __all__ = [
     "on_axis",
     "operand_layout",
     "padded_reshapes",
+    "partial_groups",
     "permute_layout",
     "placement_axis",
     "received_elements",

@@ -109,14 +109,14 @@ def scale_down(src: Sharding, dst: Sharding, shape: Shape) -> tuple[Shape, int]:
 def allreduce_bytes(n: int, nbytes: int, algorithm: str) -> int:
     """The bytes that each of `n` devices sends to all-reduce partial values of `nbytes` bytes each.
 
-    "direct" sends every partial value to all others; "ring" and "all2all" reduce-scatter, then
-    all-gather.
+    "direct" sends every partial value to all others, which "peer" reads; "ring" and "all2all"
+    reduce-scatter, then all-gather.
     """
-    if algorithm == "direct":
+    if algorithm in ("direct", "peer"):
         return (n - 1) * nbytes
     if algorithm in ("ring", "all2all"):
         return 2 * (n - 1) * nbytes // n
-    raise ArgumentError(f"no all-reduce algorithm {algorithm!r}; use direct, ring or all2all")
+    raise ArgumentError(f"no all-reduce algorithm {algorithm!r}; use direct, peer, ring or all2all")
 
 
 def as_layout(device: Sharding | str) -> Sharding:

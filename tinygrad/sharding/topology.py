@@ -20,16 +20,24 @@ from tinygrad.sharding.cover import as_layout, cover, known_elements, received_e
 from tinygrad.sharding.layout import Partial, Shape, Sharding, ShardingError
 from tinygrad.sharding.routes import Routes
 
-ALGORITHMS: Final = ("direct", "all2all", "hierarchical", "ring")
+ALGORITHMS: Final = ("peer", "direct", "all2all", "hierarchical", "ring")
 """The algorithms of an all-reduce, those with fewer rounds first."""
 
 
+MAX_PEERS: Final = 16
+"""The partial sums that one kernel reads from the memory of its peers: each is an argument."""
+
+
 class Link(NamedTuple):
-    """A class of links: latency in seconds, bandwidth in bytes a second."""
+    """A class of links: latency in seconds, bandwidth in bytes a second.
+
+    `is_readable` says that a kernel of one end may read the memory of the other.
+    """
 
     name: str
     latency_s: float
     bandwidth: float
+    is_readable: bool = False
 
     def seconds(self, nbytes: float) -> float:
         """The time of one round in which a device sends, or receives, at most `nbytes`."""
@@ -304,10 +312,22 @@ def allreduce_seconds(
 @lru_cache(maxsize=4096)
 def fastest_allreduce(topology: Topology, source: Sharding, nbytes: int) -> str:
     """The algorithm with the least time; ties go to the one with fewer rounds."""
-    spans_levels = node_size(topology, source) is not None
+    names = ["direct", "all2all"]
+    if node_size(topology, source) is not None:
+        names.append("hierarchical")
+    if are_readable(topology, source):
+        names.insert(0, "peer")
     # a ring sends as many bytes as all2all, in more rounds
-    names = ("direct", "all2all", "hierarchical") if spans_levels else ("direct", "all2all")
     return min(names, key=lambda name: _allreduce_seconds(topology, source, nbytes, name))
+
+
+def are_readable(topology: Topology, source: Sharding) -> bool:
+    """Whether a kernel may read the partial sums of all devices of its group."""
+    return all(
+        1 < len(group) <= MAX_PEERS
+        and all(link.is_readable for link, _ in _max_peers(topology, group))
+        for group in partial_groups(source)
+    )
 
 
 def _allreduce_seconds(topology: Topology, source: Sharding, nbytes: int, algorithm: str) -> float:
@@ -326,6 +346,8 @@ def _group_seconds(
         return 0.0
     memory = topology.processor(group[0]).bandwidth
     piece = nbytes / count
+    if algorithm == "peer":
+        return _round(topology, group, nbytes) + nbytes / memory
     if algorithm == "direct":
         return _round(topology, group, nbytes) + count * nbytes / memory
     if algorithm == "all2all":

@@ -49,6 +49,7 @@ class Ops(Enum):
     TRANSFER = auto()
     MSTACK = auto()
     MSELECT = auto()
+    PEER = auto()
 
     # order and identity
     ASSIGN = auto()

@@ -187,3 +187,11 @@ class TransferArg:
     def piece_size(self, elements: int) -> int:
         """The number of elements of one piece, of `elements` in all."""
         return elements // self.shape[0]
+
+
+@dataclass(frozen=True)
+class PeerArg:
+    """The argument of a PEER: device number i reads the memory of device number `devices[i]`."""
+
+    devices: tuple[int, ...]
+    info: CommInfo

@@ -130,6 +130,14 @@ def select_index(node: Node) -> str | None:
     return f"takes part {node.arg!r} of a value on {len(devices)} devices"
 
 
+def peer_devices(node: Node) -> str | None:
+    """A PEER names one of its source's devices for each of them."""
+    count = len(device_names(node.src[0].device))
+    if len(node.arg.devices) == count and all(0 <= x < count for x in node.arg.devices):
+        return None
+    return f"reads the devices {node.arg.devices} of a value on {count}"
+
+
 def custom_output(node: Node) -> str | None:
     """A CUSTOM_KERNEL is a source that its kernel writes; all sources are on its devices."""
     arg = node.arg

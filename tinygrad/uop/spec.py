@@ -14,7 +14,7 @@ from typing import NoReturn
 from tinygrad.errors import ArgumentError
 from tinygrad.uop import GroupOp, Ops, device_checks
 from tinygrad.uop import spec_checks as must
-from tinygrad.uop.args import CustomKernelArg, ParamArg, TransferArg
+from tinygrad.uop.args import CustomKernelArg, ParamArg, PeerArg, TransferArg
 from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.node import Node
 from tinygrad.uop.render import listing, tree
@@ -200,6 +200,10 @@ PER_DEVICE = Spec(
         Ops.COPY: (*_ARRAYS[Ops.COPY], device_checks.placed_constant),
         Ops.MSTACK: (*_ARRAYS[Ops.MSTACK], must.argument(Spmd), device_checks.stacked_blocks),
         Ops.TRANSFER: (must.sources(1), must.keeps_dtype, must.argument(TransferArg)),
+        Ops.PEER: (
+            *(must.sources(1), must.keeps_dtype, must.argument(PeerArg)),
+            device_checks.peer_devices,
+        ),
         Ops.AFTER: (must.sources(2), must.keeps_dtype, must.sources_are(Ops.ASSIGN, 1)),
     },
     (device_checks.named_or_spmd,),

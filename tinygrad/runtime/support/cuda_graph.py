@@ -18,7 +18,12 @@ from cuda.bindings import driver
 from tinygrad.device import Buffer, Device
 from tinygrad.renderer.target import LaunchShape
 from tinygrad.runtime.support.cuda_driver import LOCK, CudaError, Gpu
-from tinygrad.runtime.support.cuda_memory import CudaAllocator, copy_between, enable_peers
+from tinygrad.runtime.support.cuda_memory import (
+    CudaAllocator,
+    copy_between,
+    enable_peers,
+    read_peers,
+)
 from tinygrad.runtime.support.cuda_program import CudaProgram, argument_arrays
 from tinygrad.runtime.support.hazards import Hazards
 from tinygrad.settings import DEBUG
@@ -44,9 +49,12 @@ class KernelCall:
         variables: Sequence[int],
         grid: int,
         shape: LaunchShape,
+        peers: Sequence[Gpu] = (),
     ) -> None:
         self.program = program
         self.gpu = program.gpu
+        # the other GPUs whose memory it reads
+        self._peers = peers
         self.slots = [slot for slot, _ in buffers]
         self.variables = [*variables, grid]
         self._offsets = [offset for _, offset in buffers]
@@ -63,12 +71,15 @@ class KernelCall:
 
     def run(self, values: Values) -> None:
         """Launches the kernel."""
-        self.gpu.begin_kernels()
-        if not self.is_empty(values):
-            self.program.launch(self._list(values), self._launch_shape(values))
+        with read_peers(self.gpu, self._peers):
+            self.gpu.begin_kernels()
+            if not self.is_empty(values):
+                self.program.launch(self._list(values), self._launch_shape(values))
 
     def add(self, graph: Any, after: list[Any], values: Values) -> Any:
         """Adds a node to a graph, after other nodes."""
+        for peer in self._peers:
+            enable_peers(self.gpu, peer)
         parameters = self._parameters(values)
         self._node = self.gpu.check(
             driver.cuGraphAddKernelNode(graph, after, len(after), parameters)
@@ -207,7 +218,8 @@ class CudaReplay:
     ) -> KernelCall:
         """A launch of a kernel, where `grid` and `variables` number variables."""
         places = [(self.get_slot(buffer), buffer.offset) for buffer in buffers]
-        call = KernelCall(program, places, variables, grid, shape)
+        peers = dict.fromkeys(gpu for x in buffers if (gpu := _gpu(x)) is not program.gpu)
+        call = KernelCall(program, places, variables, grid, shape, list(peers))
         self._uses[call] = list(buffers), list(written)
         return call
 

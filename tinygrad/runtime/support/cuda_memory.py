@@ -6,9 +6,10 @@ memory in pieces, so that the GPU fetches one piece while the host fills the nex
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cuda.bindings import driver
@@ -174,6 +175,23 @@ def copy_between(to: Gpu, destination: int, origin: Gpu, source: int, nbytes: in
     return True
 
 
+@contextlib.contextmanager
+def read_peers(gpu: Gpu, others: Sequence[Gpu]) -> Iterator[None]:
+    """Within, kernels of `gpu` read memory of others: after what these were given before, which
+    wrote it, and before what they are given later, which may overwrite it.
+    """
+    with LOCK:
+        for other in others:
+            enable_peers(gpu, other)
+            gpu.wait_for(other, gpu.kernels)
+        yield
+        if others:
+            gpu.activate()
+            done = gpu.kernels_done()
+            for other in others:
+                other.block_until(done)
+
+
 NOT_PEERS = frozenset(
     {
         driver.CUresult.CUDA_ERROR_NOT_SUPPORTED,
@@ -187,6 +205,8 @@ _asked: set[tuple[int, int]] = set()
 
 def enable_peers(a: Gpu, b: Gpu) -> None:
     """Lets two GPUs access the memory of each other, where they can."""
+    if a.ordinal == b.ordinal:
+        return
     for one, other in ((a, b), (b, a)):
         if (one.ordinal, other.ordinal) not in _asked:
             _asked.add((one.ordinal, other.ordinal))

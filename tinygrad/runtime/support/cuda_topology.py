@@ -20,7 +20,7 @@ from tinygrad.sharding.topology import Link, Processor, Topology
 NVLINK_BANDWIDTH = {6: 80e9, 7: 150e9, 8: 300e9, 9: 450e9, 10: 900e9}
 MATRIX_OPERATIONS = {6: 256, 7: 1024, 8: 2048, 9: 4096, 10: 8192}
 LATENCY_S = 5e-6
-PCIE = Link("peer", LATENCY_S, 25e9)
+PCIE = Link("peer", LATENCY_S, 25e9, is_readable=True)
 THROUGH_HOST = Link("host", 2 * LATENCY_S, 12e9)
 ACCESS = driver.CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
 ATOMICS = driver.CUdevice_P2PAttribute.CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
@@ -30,20 +30,24 @@ def read_topology(gpus: Sequence[Gpu]) -> Topology:
     """The topology of some GPUs. The slowest link between two of them counts for all."""
     found = replace(Topology(), host=THROUGH_HOST, accelerator=min(map(processor, gpus)))
     links = [link(a, b) for a, b in itertools.combinations(gpus, 2)]
-    return replace(found, peer=min(links, key=lambda x: x.bandwidth)) if links else found
+    if not links:
+        return found
+    slowest = min(links, key=lambda x: x.bandwidth)
+    return replace(found, peer=slowest._replace(is_readable=all(x.is_readable for x in links)))
 
 
 def link(a: Gpu, b: Gpu) -> Link:
     """The link between two logical devices."""
     if a.ordinal == b.ordinal:
         # a copy reads and writes the memory of one GPU
-        return Link("same memory", LATENCY_S, processor(a).bandwidth / 2)
+        return Link("same memory", LATENCY_S, processor(a).bandwidth / 2, is_readable=True)
     if not a.check(driver.cuDeviceGetP2PAttribute(ACCESS, a.device, b.device)):
         return THROUGH_HOST
     if not a.check(driver.cuDeviceGetP2PAttribute(ATOMICS, a.device, b.device)):
         return PCIE
     majors = (gpu.attribute("COMPUTE_CAPABILITY_MAJOR") for gpu in (a, b))
-    return Link("peer", LATENCY_S, min(_known(NVLINK_BANDWIDTH, major) for major in majors))
+    bandwidth = min(_known(NVLINK_BANDWIDTH, major) for major in majors)
+    return Link("peer", LATENCY_S, bandwidth, is_readable=True)
 
 
 def processor(gpu: Gpu) -> Processor:

@@ -86,7 +86,8 @@ def _kernel_item(unit: Unit, storage: StorageMap) -> KernelItem:
         rebase_params(unit)
         ast = UOp.sink(*unit.stores, arg=KernelInfo(kernel_name(unit.stores[0])))
     devices = storage.devices(unit.node)
-    return KernelItem(ast, devices, tuple(unit.params), current_local_devices().numbers(devices))
+    local = current_local_devices().numbers(devices)
+    return KernelItem(ast, devices, tuple(unit.params), local, unit.info)
 
 
 @cached_function(4096)

@@ -96,7 +96,7 @@ class _Group:
         target = unit.params[0]
         if read_elsewhere & self.written.keys() or target in self.elsewhere | self.written.keys():
             return False
-        if self._overlaps(unit):
+        if self._overlaps(unit) or (unit.info and self.unit.info not in {None, unit.info}):
             return False
         slots = {parts: i for i, parts in enumerate(mine)}
         table: dict[UOp, UOp] = {}
@@ -112,6 +112,7 @@ class _Group:
         value = reshaped(value.substitute(table), self.shape)
         self.unit.stores.append(UOp(Ops.STORE, value.dtype, (address, value)))
         self.unit.params[:] = list(slots)
+        self.unit.reads += unit.reads
         self.written[target] = value
         self.size = size
         self.reductions = reductions

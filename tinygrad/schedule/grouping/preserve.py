@@ -11,7 +11,7 @@ Invariant: a graph without such a node is unchanged.
 from __future__ import annotations
 
 from tinygrad.schedule.grouping.unit import memory_of
-from tinygrad.schedule.storage_views import is_storage
+from tinygrad.schedule.storage_views import SHARD_NAMES, is_storage
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -78,7 +78,7 @@ def _contents_of(node: UOp, found: Contents, writes: dict[UOp, set[int]]) -> Con
         number = (node if node.op is Ops.ASSIGN else node.src[1]).arg + 1
         memory = memory_of(node)
         return {memory: (number, number)} if memory in writes else {}
-    if node.op in {Ops.BUFFER_VIEW, Ops.MSELECT, Ops.MSTACK}:
+    if node.op in {Ops.BUFFER_VIEW, *SHARD_NAMES}:
         return found
     return {} if is_storage(node) else found
 

@@ -82,6 +82,9 @@ class StorageMap:
             )
         if op is Ops.MSELECT:
             return (slice_on(self.slices[node.src[0]], node.arg),)
+        if op is Ops.PEER:
+            source = self.slices[node.src[0]]
+            return join_slices([slice_on(source, number) for number in node.arg.devices])
         if op is Ops.MSTACK:
             return join_slices([slice_on(self.slices[x], 0) for x in node.src])
         if op in {Ops.ASSIGN, Ops.AFTER}:

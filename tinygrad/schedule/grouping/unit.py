@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 
 from tinygrad.schedule.execution_plan import Slices, TransferItem
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.args import CommInfo
 from tinygrad.uop.ops import UOp
 
 # nodes with the memory of their first source
-_NAMES_SOURCE = GroupOp.Movement | {Ops.ASSIGN, Ops.AFTER, Ops.BUFFER_VIEW, Ops.MSELECT}
+_NAMES_SOURCE = GroupOp.Movement | {
+    *(Ops.ASSIGN, Ops.AFTER, Ops.BUFFER_VIEW, Ops.MSELECT, Ops.PEER)
+}
 
 
 @dataclass(eq=False)
@@ -30,6 +33,11 @@ class Unit:
     kernel: UOp | None = None
     overwrites: dict[UOp, UOp] = field(default_factory=dict)
     after: Unit | None = None
+
+    @property
+    def info(self) -> CommInfo | None:
+        """The collective of a kernel that reads the memory of peers."""
+        return next((x.arg.info for x in self.reads if x.op is Ops.PEER), None)
 
 
 def memory_of(node: UOp) -> UOp:

@@ -1,9 +1,12 @@
 """ALLREDUCE in the per-device graph: partial sums become their reduction.
 
 Input: the local value of a partial value, its layout, and the layout of the result. Output: the
-local result. Invariant: every algorithm is a change of layout of a *stack*, the array of all
-partial sums along a new leading axis that the group's mesh dimensions shard, and a local reduction.
+local result. Invariant: every algorithm but *peer* is a change of layout of a *stack*, the array of
+all partial sums along a new leading axis that the group's mesh dimensions shard, and a local
+reduction.
 
+- *peer* sends nothing: the kernel of each device reads the partial sums in the memory of the
+  others, where links are readable.
 - *direct* replicates the stack and reduces it: one round, the most bytes.
 - *all-to-all* shards the elements of the stack instead, reduces them and all-gathers the sums.
 - *hierarchical* does so within each node first, and with the results across nodes.
@@ -16,12 +19,14 @@ devices along the partial dimensions communicates by itself.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 from typing import cast
 
+from tinygrad.dtype import dtypes
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.schedule.spmd.local import (
     device_number,
@@ -41,9 +46,10 @@ from tinygrad.sharding import (
     current_topology,
     fastest_allreduce,
     node_size,
+    partial_groups,
 )
 from tinygrad.uop import Ops
-from tinygrad.uop.args import CommInfo, Message, TransferArg
+from tinygrad.uop.args import CommInfo, Message, PeerArg, TransferArg
 from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import ReduceArg, UOp, sint
 
@@ -121,6 +127,8 @@ def all_reduce(
     if target == reduced:
         algorithm = choose_algorithm(source, value.nbytes)
         comm = info("all_reduce", algorithm)
+        if algorithm == "peer":
+            return _read_peers(value, source, op, comm, count)
         if algorithm == "ring":
             return _ring(value, len(source), op, reduced, comm)
         if algorithm != "direct":
@@ -152,10 +160,13 @@ def group_size(source: Sharding) -> int:
 def choose_algorithm(source: Sharding, nbytes: int) -> str:
     """The algorithm of an all-reduce of `nbytes`: the fastest, or the one that settings ask for.
 
-    Settings choose among the algorithms for many bytes; for few it is always direct.
+    Settings choose among the algorithms for many bytes; for few it is always direct, or peer where
+    no memory is that of another process.
     """
     fastest = fastest_allreduce(current_topology(), source, nbytes)
-    if fastest == "direct":
+    if fastest == "peer" and not current_local_devices().is_all:
+        return "direct"
+    if fastest in {"peer", "direct"}:
         return fastest
     if (RING or not ALL2ALL) and len(source.mesh_shape) == 1:
         return "ring"
@@ -234,6 +245,22 @@ def _scatter_and_gather(value: UOp, levels: _Levels, op: Ops, info: CommInfo, co
         stack = reshard(stack, level, None)
     full = stack.reshape((length * prod(counts),))
     return full.shrink(((0, value.size),)).reshape(value.shape)
+
+
+def _read_peers(value: UOp, source: Sharding, op: Ops, info: CommInfo, count: int) -> UOp:
+    """One kernel on each device reads the first `count` partial sums of its group, in order, so
+    that all devices have equal results. Narrow floats are rounded once, as by a reduction.
+    """
+    numbers = {name: number for number, name in enumerate(source)}
+    groups = {name: group for group in partial_groups(source) for name in group}
+    is_rounded = op is not Ops.MAX and value.dtype in dtypes.floats and value.dtype.itemsize < 4
+    found: list[UOp] = []
+    for member in range(count):
+        peers = tuple(numbers[groups[name][member]] for name in source)
+        part = UOp(Ops.PEER, value.dtype, (value,), PeerArg(peers, info))
+        found.append(part.cast(dtypes.float) if is_rounded else part)
+    total = functools.reduce(lambda a, b: a.alu(op, b), found)
+    return UOp(Ops.CONTIGUOUS, value.dtype, (total.cast(value.dtype),))
 
 
 def _ring(value: UOp, count: int, op: Ops, reduced: Sharding, info: CommInfo) -> UOp:
