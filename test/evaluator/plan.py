@@ -23,7 +23,7 @@ from tinygrad.schedule.execution_plan import (
     slice_on,
 )
 from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
-from tinygrad.sharding import Sharding
+from tinygrad.sharding import LocalDevices, Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import BufferArg, UOp
 
@@ -33,10 +33,11 @@ HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
 
 
 def plan_of(*roots: UOp) -> tuple[ExecutionPlan, tuple[UOp, ...]]:
-    """The plan that computes `roots`, and the buffers it reads."""
+    """The plan of all devices that computes `roots`, and the buffers it reads."""
     canonical = canonicalize(UOp.sink(*roots))
     options = PlanOptions(len(canonical.buffers), "CPU")
-    return plan_graph(optimize_communication(canonical.sink), options), canonical.buffers
+    with LocalDevices():
+        return plan_graph(optimize_communication(canonical.sink), options), canonical.buffers
 
 
 def shards(value: Array, device: Any) -> list[Array]:

@@ -21,8 +21,10 @@ from test.evaluator.arithmetic import (
     rounded,
     value_dtype,
 )
+from tinygrad import ranks
 from tinygrad.device import MultiBuffer
 from tinygrad.dtype import dtypes
+from tinygrad.execution.buffers import read_buffer
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -74,14 +76,17 @@ def stored_value(node: UOp) -> Array:
         return np.zeros(shape, value_dtype(node.dtype))
     storage = node.buffer
     if not isinstance(storage, MultiBuffer):
-        return from_storage(storage.numpy(), node.dtype).reshape(shape)
+        return from_storage(read_buffer(storage), node.dtype).reshape(shape)
     assert isinstance(node.device, Sharding)
     local = node.device.local_shape(shape)
     whole = np.empty(shape, value_dtype(node.dtype))
-    for buffer, region in zip(storage, node.device.regions(shape), strict=True):
-        if not buffer.is_allocated():
-            continue  # no message is sent to an empty shard
-        piece = from_storage(buffer.numpy(), node.dtype).reshape(local)
+    # no message is sent to an empty shard
+    own = {buffer.device: buffer.numpy() for buffer in storage.bufs if buffer.is_allocated()}
+    stored = {device: array for shards in ranks.gather(own) for device, array in shards.items()}
+    for device, region in zip(node.device, node.device.regions(shape), strict=True):
+        if device not in stored:
+            continue
+        piece = from_storage(stored[device], node.dtype).reshape(local)
         inside = tuple(slice(stop - start) for start, stop in region)
         whole[tuple(slice(*bounds) for bounds in region)] = piece[inside]
     return whole

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -123,6 +124,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """A rank runs its tests itself."""
     return 0
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """One folder that all ranks see."""
+    return Path(ranks.gather(tmp_path)[0])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

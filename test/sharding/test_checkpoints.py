@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from test.devices import DEVICE, device_names
+from test.devices import DEVICE, device_names, only_one_process
 from test.sharding.common import Array, array
 from test.together import CommTrace, GlobalCounters
 from tinygrad import Mesh, P, Sharding, Tensor, nn
@@ -239,6 +239,7 @@ def content(path: Path) -> set[float]:
     return {float(number) for x in state.values() for number in np.unique(x)}
 
 
+@only_one_process("kills a process of its own")
 @pytest.mark.parametrize("steps", range(len(MOMENTS)))
 def test_a_killed_save_leaves_the_old_file_and_the_next_one_cleans_up(
     tmp_path: Path, steps: int

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from test.devices import only_cpu
+from test.devices import only_cpu, only_one_process
 from test.models.parallel import Mlp, data_parallel, tensor_parallel, training_step
 from tinygrad import Context, Mesh, P, Tensor, nn
 from tinygrad.device import Buffer, DeviceError, RemoteBuffer
@@ -177,6 +177,7 @@ def check_all_parts(program: Callable[[Devices], None], count: int, per_rank: in
     assert (kernels, nbytes) == (GlobalCounters.kernel_count, GlobalCounters.bytes_moved)
 
 
+@only_one_process("runs the parts of all processes")
 @pytest.mark.parametrize(
     "program",
     [
@@ -190,6 +191,7 @@ def test_every_message_of_a_process_meets_its_other_end(program: Callable[[Devic
 
 
 @pytest.mark.slow
+@only_one_process("runs the parts of all processes")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda x: x.__name__)
 def test_every_message_of_64_devices_meets_its_other_end(
     program: Callable[[Devices], None],
@@ -253,6 +255,7 @@ def test_planning_grows_no_faster_than_the_messages_of_a_process() -> None:
     assert growth < 2.5
 
 
+@only_one_process("runs the parts of all processes")
 def test_the_trace_of_a_process_counts_what_its_devices_send() -> None:
     x = Tensor.rand(8, 4).shard(devices_of(4), 0).realize()
     with CommTrace() as whole:
@@ -281,6 +284,7 @@ def test_shards_and_arrays_of_other_processes_are_known_and_have_no_content() ->
         theirs.copyout(memoryview(bytearray(theirs.nbytes)))
 
 
+@only_one_process("has no wire")
 def test_a_message_to_another_process_needs_a_wire() -> None:
     with LocalDevices.of(("NULL:1",)), pytest.raises(DeviceError, match="use `with SimulatedWire"):
         Tensor.rand(4).shard(devices_of(2)).realize()

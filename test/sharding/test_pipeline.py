@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from test.devices import DEVICE, device_names, nth
+from test.devices import DEVICE, device_names, nth, only_one_process
 from test.sharding.common import DEVICES, GRID, KIB, TWO, Array, array, parts, placed
 from test.together import CommTrace, GlobalCounters
 from tinygrad import Mesh, P, Tensor, TinyJit, nn
@@ -201,6 +201,7 @@ def test_a_pipeline_is_called_as_a_model() -> None:
 # ---- order and memory ----
 
 
+@only_one_process("looks at the items of all stages")
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_tasks_of_one_tick_are_independent(monkeypatch: pytest.MonkeyPatch, schedule: str) -> None:
     pipeline = Pipeline([Stage(seed) for seed in range(4)], DEVICES, 8, schedule)

@@ -24,7 +24,7 @@ from tinygrad.planner.layers import group_tensors, named_tensors, repeated, shor
 from tinygrad.planner.optimizers import follow_parameters
 from tinygrad.planner.search import Search
 from tinygrad.schedule.multi import lower_layouts
-from tinygrad.sharding import Link, Partial, Processor, ShardingError, Topology
+from tinygrad.sharding import Link, LocalDevices, Partial, Processor, ShardingError, Topology
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -114,7 +114,9 @@ GRID_AXES: list[Any] = [(0, None), (None, 1), (0, 1), (1, 1), (2, 0), (None, Non
 def lowered_bytes(node: UOp) -> dict[str, int]:
     """The bytes of the messages that a node is lowered to."""
     kinds: dict[str, int] = {}
-    for x in lower_layouts(UOp.sink(node)).toposort():
+    with LocalDevices():
+        lowered = lower_layouts(UOp.sink(node))
+    for x in lowered.toposort():
         if x.op is Ops.TRANSFER:
             piece = x.arg.piece_size(x.size) * x.dtype.itemsize
             sent = sum(m.pieces for m in x.arg.messages if m.target != m.source) * piece

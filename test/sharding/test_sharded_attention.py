@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from test.sharding.common import TWO, Array, array
-from tinygrad import GlobalCounters, Tensor
+from test.together import GlobalCounters
+from tinygrad import Tensor
 
 HEADS, DEPTH = 4, 16
 LAYOUTS = {

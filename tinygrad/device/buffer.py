@@ -234,7 +234,7 @@ class MultiBuffer:
     If some of its devices are not local, `devices` are the names of all.
     """
 
-    __slots__ = ("__weakref__", "bufs", "devices", "dtype", "size")
+    __slots__ = ("__weakref__", "_remote", "bufs", "devices", "dtype", "size")
 
     def __init__(
         self,
@@ -251,6 +251,8 @@ class MultiBuffer:
         self.size = size
         self.dtype = dtype
         self.devices = devices
+        # the buffers of devices that are not local, which a value and its shards share
+        self._remote: dict[int, RemoteBuffer] = {}
 
     def __iter__(self) -> Iterator[Buffer]:
         return iter(self.bufs)
@@ -263,8 +265,12 @@ class MultiBuffer:
         if not self.devices:
             return self.bufs[index]
         name = canonical_name(self.devices[index])
-        found = (buffer for buffer in self.bufs if buffer.device == name)
-        return next(found, None) or RemoteBuffer(name, self.size, self.dtype)
+        for buffer in self.bufs:
+            if buffer.device == name:
+                return buffer
+        if index not in self._remote:
+            self._remote[index] = RemoteBuffer(name, self.size, self.dtype)
+        return self._remote[index]
 
     def __repr__(self) -> str:
         return f"<MultiBuffer {self.size} {self.dtype} on {', '.join(b.device for b in self.bufs)}>"

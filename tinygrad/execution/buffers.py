@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.device import Buffer, MultiBuffer, RemoteBuffer, copy_buffer
 from tinygrad.execution.wire import current_wire
+from tinygrad.schedule.spmd.local import max_shape
 from tinygrad.settings import SPEC
 from tinygrad.sharding import Sharding, current_local_devices, is_on_host
 from tinygrad.uop.device_value import device_names, is_file
@@ -63,8 +64,10 @@ def bind_buffers(node: UOp, parts: Sequence[Buffer]) -> UOp:
 
 
 def _elements(node: UOp) -> int:
-    """The number of elements of a BUFFER node on each of its devices."""
-    device, shape = node.arg.device, node.arg.shape
+    """The number of elements of a BUFFER node on each of its devices; symbolic sizes have memory
+    for their upper bound.
+    """
+    device, shape = node.arg.device, max_shape(node.arg.shape)
     return prod(device.local_shape(shape) if isinstance(device, Sharding) else shape)
 
 

@@ -20,7 +20,7 @@ from tinygrad.schedule.pipeline import PlanOptions, plan_graph
 from tinygrad.schedule.spmd.collectives import choose_algorithm, group_size, reduce_leading_axis
 from tinygrad.schedule.spmd.local import local_shape, max_shape, pad_flat
 from tinygrad.schedule.spmd.transfer import is_local_slice
-from tinygrad.sharding import Sharding, current_topology
+from tinygrad.sharding import LocalDevices, Sharding, current_topology
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import BufferArg, CommInfo, Message, TransferArg
 from tinygrad.uop.device_value import Spmd, TensorDevice, device_names, tensor_device
@@ -170,7 +170,9 @@ def one_device_plan(sink: UOp, lowering: OneDeviceLowering) -> ExecutionPlan:
         for i, node in enumerate(buffers)
     }
     device = device_names(buffers[0].arg.device)[0] if buffers else Device.DEFAULT
-    return plan_graph(sink.substitute(numbered), PlanOptions(len(buffers), device, lowering))
+    # every process plans it, and finds the same costs
+    with LocalDevices():
+        return plan_graph(sink.substitute(numbered), PlanOptions(len(buffers), device, lowering))
 
 
 def device_program(sink: UOp) -> DeviceProgram:

@@ -75,8 +75,7 @@ class MpiWire:
     def __init__(self, mpi: Any, rank: Rank) -> None:
         self.rank = rank
         self._mpi = mpi
-        self._messages = mpi.COMM_WORLD.Dup()
-        self._control = mpi.COMM_WORLD.Dup()
+        self._messages, self._control = mpi.COMM_WORLD.Dup(), mpi.COMM_WORLD.Dup()
         self.history: deque[_Step] = deque([_Step(0, b"", "the start", "?")], KEPT_STEPS)
         self.while_waiting: Callable[[], None] = lambda: None
         # what each other rank told last: its line, or nothing if it waits
@@ -165,7 +164,11 @@ class MpiWire:
         self._wait(requests, "a value of each rank")
 
     def restart(self, number: int, digest: bytes) -> None:
-        """Forget what diverged: all ranks go on from here together, with this number of a step."""
+        """Forget what diverged: all ranks go on from here together, with this number of a step.
+        Messages that were sent before meet none that are received afterwards.
+        """
+        self._messages, self._control = self._messages.Dup(), self._control.Dup()
+        self._lines.clear()
         self.history.clear()
         self.history.append(_Step(number, digest, "a new start", find_user_line()))
 
@@ -189,10 +192,16 @@ class MpiWire:
     # ---- waiting ----
 
     def _wait(self, requests: list[Any], what: str) -> None:
+        self._waits = True
+        try:
+            self._poll(requests, what)
+        finally:
+            self._waits = False
+
+    def _poll(self, requests: list[Any], what: str) -> None:
         test, polls = self._mpi.Request.Testall, 0
         start = time.monotonic()
         reports = 0
-        self._waits = True
         while not test(requests):
             polls += 1
             if polls % POLLS:
@@ -206,7 +215,6 @@ class MpiWire:
                 self._tell("")
             if waited_s > RANKS_TIMEOUT.value * HARD_LIMIT:
                 raise RanksError(self._no_answer(what, waited_s))
-        self._waits = False
 
     def _tell(self, line: str) -> None:
         """Tell all other ranks the last steps of this one, and its line if it does not wait."""
