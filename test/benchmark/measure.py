@@ -18,7 +18,8 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One line of the table. `ours` and `torch` return measured milliseconds.
+    """One line of the table. `ours` and `torch` return measured milliseconds, `peer` those of
+    something else that is compared with.
 
     With `work`, in GFLOP, or `nbytes`, what has to be read and written, the table shows rates too,
     with `memory` the megabytes that it returns. `arithmetic` is "f32", "tf32" or "bf16": what the
@@ -32,6 +33,7 @@ class Benchmark:
     memory: Callable[[], float] | None = None
     nbytes: int | None = None
     arithmetic: str = "f32"
+    peer: Callable[[], float] | None = None
 
 
 def median_ms(

@@ -17,7 +17,7 @@ from test.benchmark.roofline import MACHINES, Machine
 from tinygrad import Device
 
 PACKAGES = ("tinygrad-sharding", "numpy", "torch", "cuda-bindings", "nvidia-cuda-nvrtc")
-HEADING = f"{'benchmark':44} {'ours, ms':>12} {'torch, ms':>12} {'ratio':>8}"
+HEADING = f"{'benchmark':44} {'ours, ms':>12} {'peer, ms':>12} {'ratio':>8}"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Result:
 
     name: str
     ours_ms: float
-    torch_ms: float | None = None
+    peer_ms: float | None = None
+    """Of torch, or of what the name tells."""
     flops: float | None = None
     bytes: float | None = None
     percent_of_bound: float | None = None
@@ -35,15 +36,15 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as long as torch we take."""
-        return None if self.torch_ms is None else self.ours_ms / self.torch_ms
+        """How many times as long as the peer we take."""
+        return None if self.peer_ms is None else self.ours_ms / self.peer_ms
 
     def __str__(self) -> str:
-        cells = [f"{self.name:44}", f"{self.ours_ms:12.2f}"]
-        if self.ratio is None:
+        cells = [f"{self.name:44}", _milliseconds(self.ours_ms)]
+        if self.peer_ms is None:
             cells += [f"{'':12}", f"{'':8}"]
         else:
-            cells += [f"{self.torch_ms:12.2f}", f"{self.ratio:8.2f}"]
+            cells += [_milliseconds(self.peer_ms), f"{self.ratio:8.2f}"]
         if self.flops is not None:
             cells.append(f"{self.flops / 1e9:8.1f} GFLOP/s")
         if self.bytes is not None:
@@ -55,9 +56,14 @@ class Result:
         return " ".join(cells).rstrip()
 
 
+def _milliseconds(found: float | None) -> str:
+    """A cell with at least three digits of a time."""
+    return "" if found is None else f"{found:12.2f}" if found >= 1 else f"{found:12.4f}"
+
+
 def measure(benchmark: Benchmark) -> Result:
-    """Runs a benchmark, and torch's form of it where torch can use the device."""
-    ours, theirs = benchmark.ours(), None
+    """Runs a benchmark, and its peer: torch's form of it where torch can use the device."""
+    ours, theirs = benchmark.ours(), None if benchmark.peer is None else benchmark.peer()
     if benchmark.torch is not None and has_torch():
         with torch_device():
             theirs = benchmark.torch()
