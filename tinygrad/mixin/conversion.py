@@ -16,7 +16,7 @@ from tinygrad.mixin.storage import StorageMixin
 from tinygrad.sharding import Sharding
 from tinygrad.storage.files import as_range_of_file
 from tinygrad.storage.host_values import bound_size, read_array
-from tinygrad.storage.views import is_constant
+from tinygrad.storage.views import is_constant, is_in_memory
 from tinygrad.uop.device_value import is_file
 from tinygrad.uop.sint import same_size
 
@@ -47,7 +47,8 @@ class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
         if is_file(self.device):
             x = self._new(as_range_of_file(self.uop))
         elif isinstance(self.device, Sharding):
-            x = self.to("CPU")
+            has_whole = self.device.is_replicated and is_in_memory(self.uop)
+            x = self if has_whole else self.to("CPU")
         x.realize()
         array = read_array(x.uop)
         # read_array copies the buffer; a view of that copy is copied again, to be contiguous

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
-from tinygrad.device import Buffer
+from tinygrad.device import Buffer, MultiBuffer
 from tinygrad.dtype import (
     DType,
     from_float32_array,
@@ -31,7 +31,9 @@ _APPLIED = GroupOp.Movement | IDENTITY_OPS | {Ops.COPY}
 
 
 def read_array(node: UOp) -> Array:
-    """A copy of a realized value; bfloat16 and fp8 are converted to float32."""
+    """A copy of a realized value; bfloat16 and fp8 are converted to float32. Of a replicated one,
+    the first device's is read.
+    """
     import numpy as np
 
     base = _base(node)
@@ -40,7 +42,9 @@ def read_array(node: UOp) -> Array:
     elif (value := folded_value(base)) is not None:
         stored = np.broadcast_to(_number_array(value, base.dtype), _bound_sizes(base.shape))
     else:
-        stored = _shaped(read_buffer(cast(Buffer, base.buffer)), base)
+        memory: Buffer | MultiBuffer = base.buffer
+        whole = memory[0] if isinstance(memory, MultiBuffer) else memory
+        stored = _shaped(read_buffer(whole), base)
     values = to_float32_array(stored, node.dtype) if is_stored_as_bits(node.dtype) else stored
     return _with_movement(values, node)
 
