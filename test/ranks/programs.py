@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from test.ranks import replays as replay_programs
 from test.test_examples import plain_digits
 from tinygrad import Mesh, P, Sharding, Tensor, TinyJit, nn, ranks
 from tinygrad.engine import CommTrace
@@ -247,7 +248,8 @@ def main() -> None:
     SHARED.append(f"{folder}-saved/values.safetensors")
     with path.open("w") as output, contextlib.redirect_stdout(output):
         for name in names:
-            globals()[name](tuple(f"CPU:{number}" for number in range(int(count))))
+            program = globals().get(name) or getattr(replay_programs, name)
+            program(tuple(f"CPU:{number}" for number in range(int(count))))
 
 
 if __name__ == "__main__":

@@ -47,14 +47,25 @@ class Wire(Protocol):
         of received messages not be read, until `wait`.
         """
 
+    def prepare(self, messages: Sequence[RemoteMessage]) -> Any:
+        """A ticket for messages that are started again and again, by `start_again`."""
+
+    def start_again(self, ticket: Any) -> None:
+        """Start the messages of a prepared ticket."""
+
     def wait(self, ticket: Any) -> None:
         """Wait until the messages of a ticket are sent and received."""
 
     def broadcast(self, buffer: Buffer) -> Array:
         """The content of a buffer, in every process. The one that has it sends it to the others."""
 
-    def note(self, digest: bytes, what: str) -> None:
-        """All processes do this next: a digest, equal in all of them, and its description."""
+    def tag(self) -> int:
+        """A number, equal in all processes, that follows from all that they noted."""
+
+    def note(self, digest: bytes, what: str, tag: int | None = None) -> None:
+        """All processes do this next: a digest, equal in all of them, and its description. With
+        `tag`, a number of 15 bits, messages have this one until something else is noted.
+        """
 
     def gather(self, value: Any) -> list[Any]:
         """The value of each process, in their order, in every process."""
@@ -71,6 +82,13 @@ class NoWire:
             "process, and there is no wire to it; use `with SimulatedWire():` to count messages"
         )
 
+    def prepare(self, messages: Sequence[RemoteMessage]) -> Any:
+        """Raises DeviceError: there is nobody to send to."""
+        return self.start(messages)
+
+    def start_again(self, ticket: Any) -> None:
+        """Nothing was prepared."""
+
     def wait(self, ticket: Any) -> None:
         """Nothing was started."""
 
@@ -78,7 +96,11 @@ class NoWire:
         """The content of a buffer of this process. Raises DeviceError for that of another one."""
         return buffer.numpy()
 
-    def note(self, digest: bytes, what: str) -> None:
+    def tag(self) -> int:
+        """There are no messages."""
+        return 0
+
+    def note(self, digest: bytes, what: str, tag: int | None = None) -> None:
         """There is nobody to agree with."""
 
     def gather(self, value: Any) -> list[Any]:
@@ -107,6 +129,14 @@ class SimulatedWire:
             counts.setdefault((message.source, message.destination), []).append(message.nbytes)
         return None
 
+    def prepare(self, messages: Sequence[RemoteMessage]) -> Any:
+        """The messages themselves."""
+        return messages
+
+    def start_again(self, ticket: Any) -> None:
+        """Count messages."""
+        self.start(ticket)
+
     def wait(self, ticket: Any) -> None:
         """Nothing is in flight."""
 
@@ -118,7 +148,11 @@ class SimulatedWire:
             return np.zeros(buffer.size, to_numpy_dtype(buffer.dtype))
         return buffer.numpy()
 
-    def note(self, digest: bytes, what: str) -> None:
+    def tag(self) -> int:
+        """Nothing is compared."""
+        return 0
+
+    def note(self, digest: bytes, what: str, tag: int | None = None) -> None:
         """The other processes are not there."""
 
     def gather(self, value: Any) -> list[Any]:

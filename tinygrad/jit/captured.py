@@ -18,11 +18,12 @@ from tinygrad.execution.wire import current_wire
 from tinygrad.jit.closure import Closure
 from tinygrad.jit.counters import ReplayCounters
 from tinygrad.jit.inputs import Inputs, difference, differs_in_views, tensors_in
-from tinygrad.jit.launches import group_launches, split_messages
+from tinygrad.jit.launches import group_launches, is_remote, split_messages
 from tinygrad.jit.lifetimes import Lifetimes, input_lifetimes
 from tinygrad.jit.native_replay import NativeReplay, is_native
 from tinygrad.jit.pickling import dumped
 from tinygrad.jit.random_draws import ReplayedDraws
+from tinygrad.jit.rank_replay import RankReplay
 from tinygrad.jit.results import Outcome
 from tinygrad.jit.substitution import Substitution
 from tinygrad.jit.written import WrittenMemory
@@ -60,11 +61,15 @@ class CapturedJit(Generic[R]):
         self._ranges = ranges
         launches = [[item] for item in items]
         self._lifetimes: list[Lifetimes] = [input_lifetimes(launches, inputs)]
-        self._native: NativeReplay | None = None
+        self._native: NativeReplay | RankReplay | None = None
+        # messages of replays have the tag of the capture
+        self._tag = current_wire().tag()
         if items and is_native(items):
             launches = group_launches(split_messages(items))
-            self._lifetimes.append(input_lifetimes(launches, inputs))
-            self._native = NativeReplay(launches, inputs)
+            remote = [item for launch in launches for item in launch if is_remote(item)]
+            # messages may be in flight until the end
+            self._lifetimes.append(input_lifetimes([*launches, remote], inputs))
+            self._native = (RankReplay if remote else NativeReplay)(launches, inputs)
         self._overwritten = {b for x in self._lifetimes for b in x.first_write}
         self.launch_count = len(launches)
         """The launches of one replay; the items of a launch run at the same time."""
@@ -145,13 +150,13 @@ class CapturedJit(Generic[R]):
         self.check(inputs)
         for symbolic, values in self._ranges.items():
             symbolic.check(values | inputs.values)
-        if not current_local_devices().is_all:
-            current_wire().note(b"replay", "a replay of a captured function")
         self._written.realize_readers(inputs, self._outcome.overwritten)
         self._copy_overwritten_inputs(inputs)
         result = self._outcome.of(inputs)
         if self._draws.count:
             self._draws.advance()
+        if not current_local_devices().is_all:
+            self._note(inputs)
         if self._native is None or DEBUG >= 2 or not self._native.accepts(inputs):
             substitution = Substitution(self._inputs, inputs)
             for item in self.jit_cache:
@@ -163,6 +168,11 @@ class CapturedJit(Generic[R]):
             self._native.run(inputs)
             self._counters.count_replay()
         return result
+
+    def _note(self, inputs: Inputs) -> None:
+        """All processes replay this capture next."""
+        digest = f"replay {self._tag} {inputs.values or ''}".encode()
+        current_wire().note(digest, "a replay of a captured function", self._tag)
 
     def free_intermediates(self) -> None:
         """Free the memory of values that no replay leaves behind; the next one allocates it.
@@ -176,6 +186,8 @@ class CapturedJit(Generic[R]):
         for buffer in self._intermediates:
             buffer.deallocate()
         self._is_freed = True
+        if isinstance(self._native, RankReplay):
+            self._native.release()
 
     def _copy_overwritten_inputs(self, inputs: Inputs) -> None:
         """Copy inputs that are results of an earlier replay and would be overwritten before their

@@ -2,7 +2,9 @@
 
 Input: items in order. Output: launches, lists of items, each of which runs after the ones before
 it. Invariant: an item is in a later launch than every earlier item that uses the same memory,
-unless both only read it.
+unless both only read it. Messages to and from other processes start in their order, and what uses
+their memory is in a later launch than all messages before: so no process waits for another that
+waits for it.
 """
 
 from __future__ import annotations
@@ -16,39 +18,97 @@ from tinygrad.execution.realize import BufferCopy, ScheduleItem
 # an item is hoisted by at most this many launches, so that what it reads is still in cache
 MAX_HOIST = 8
 MAX_LAUNCH_ITEMS = 64
+# what reads received memory runs this many launches later where other items are ready before
+MESSAGE_LAUNCHES = 2
 
 
 def split_messages(items: Iterable[ScheduleItem]) -> list[ScheduleItem]:
-    """The items, with each message of a round as an item of its own."""
+    """The items, with each message of a round as an item of its own. Those that other processes
+    have one end of are one item, or two: what is received, and what is sent.
+    """
     found: list[ScheduleItem] = []
     for item in items:
         if isinstance(item, BufferCopy):
             found += [BufferCopy(item.collective, item.number, (pair,)) for pair in item.pairs]
+            for is_sent in (False, True):
+                if half := tuple(m for m in item.remote if m.is_sent is is_sent):
+                    found.append(BufferCopy(item.collective, item.number, (), half))
         else:
             found.append(item)
     return found
 
 
+def is_remote(item: ScheduleItem) -> bool:
+    """Whether an item is messages to or from other processes."""
+    return isinstance(item, BufferCopy) and bool(item.remote)
+
+
 def group_launches(items: Sequence[ScheduleItem]) -> list[list[ScheduleItem]]:
     """The items grouped into launches, each item in the earliest launch that it can run in."""
-    launches: list[list[ScheduleItem]] = []
-    memory: dict[Buffer, _MemoryUses] = {}
+    grouping, round_ = _Grouping(), list[BufferCopy]()
     for item in items:
+        if isinstance(item, BufferCopy) and item.remote:
+            if round_ and not _are_one_round(round_[0], item):
+                grouping.add_round(round_)
+                round_ = []
+            round_.append(item)
+            continue
+        grouping.add_round(round_)
+        round_ = []
+        grouping.use(item, grouping.put(item))
+    grouping.add_round(round_)
+    return [launch for launch in grouping.launches if launch]
+
+
+def _are_one_round(one: BufferCopy, other: BufferCopy) -> bool:
+    return one.collective is other.collective and one.number == other.number
+
+
+class _Grouping:
+    """The launches so far, and the uses of memory in them."""
+
+    def __init__(self) -> None:
+        self.launches: list[list[ScheduleItem]] = []
+        self._memory: dict[Buffer, _MemoryUses] = {}
+        # the launches of the last messages that were received and sent
+        self._last = {False: 0, True: 0}
+
+    def put(self, item: ScheduleItem, first: int = 0) -> int:
+        """Add an item to the earliest launch that it can run in, from `first`; returns the number
+        of that.
+        """
         written = set(item.written)
-        touched = [(memory.setdefault(b.base or b, _MemoryUses()), b) for b in item.bufs]
-        number = max(len(launches) - MAX_HOIST, 0)
+        touched = self._touched(item)
+        number = max(len(self.launches) - MAX_HOIST, 0)
         for uses, _ in touched:
             uses.forget_before(number)
+        number = max(number, first)
         for uses, buffer in touched:
             number = max(number, uses.first_free(buffer, buffer in written))
-        while number < len(launches) and len(launches[number]) >= MAX_LAUNCH_ITEMS:
+        while number < len(self.launches) and len(self.launches[number]) >= MAX_LAUNCH_ITEMS:
             number += 1
-        if number == len(launches):
-            launches.append([])
-        launches[number].append(item)
-        for uses, buffer in touched:
+        while number >= len(self.launches):
+            self.launches.append([])
+        self.launches[number].append(item)
+        return number
+
+    def use(self, item: ScheduleItem, number: int) -> None:
+        """An item uses its memory until this launch."""
+        written = set(item.written)
+        for uses, buffer in self._touched(item):
             uses.add(buffer, buffer in written, number)
-    return launches
+
+    def add_round(self, halves: Sequence[BufferCopy]) -> None:
+        """Add the messages of a round: what is received, and what is sent."""
+        for half in halves:
+            is_sent = half.remote[0].is_sent
+            self._last[is_sent] = self.put(half, self._last[is_sent])
+        for half in halves:
+            delay = 0 if half.remote[0].is_sent else MESSAGE_LAUNCHES
+            self.use(half, max(self._last.values()) + delay)
+
+    def _touched(self, item: ScheduleItem) -> list[tuple[_MemoryUses, Buffer]]:
+        return [(self._memory.setdefault(b.base or b, _MemoryUses()), b) for b in item.bufs]
 
 
 @dataclass

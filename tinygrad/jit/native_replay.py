@@ -22,8 +22,6 @@ SERIAL_WORK = 1 << 15
 def is_native(items: Iterable[ScheduleItem]) -> bool:
     """Whether all devices of these items have one kind of native replay."""
     items = list(items)
-    if any(isinstance(item, BufferCopy) and item.remote for item in items):
-        return False
     devices = {b.device for item in items for b in item.bufs}
     kinds = {Device[d].replay for d in devices}
     return len(kinds) == 1 and None not in kinds
@@ -36,8 +34,13 @@ class NativeReplay:
         make = Device[launches[0][0].bufs[0].device].replay
         assert make is not None
         self._native = make()
-        # offsets are relative to the base of the captured buffer
-        self._slots = [(self._native.get_slot(b), b.offset) for b in inputs.buffers]
+        self._used = {b.base or b for launch in launches for item in launch for b in item.bufs}
+        # the slots of inputs; offsets are relative to the base of the captured buffer
+        self._slots = [
+            (number, self._native.get_slot(b), b.offset)
+            for number, b in enumerate(inputs.buffers)
+            if (b.base or b) in self._used
+        ]
         self._given = inputs.values
         self._constants: dict[int, int] = {}
         self._variables: dict[str, int] = {}
@@ -104,18 +107,20 @@ class NativeReplay:
         """Whether the buffers of these inputs are aligned as the kernels need it."""
         if self._alignment == 1:
             return True
-        pairs = zip(self._slots, inputs.buffers, strict=True)
-        return not any((buffer.offset - offset) % self._alignment for (_, offset), buffer in pairs)
+        buffers = inputs.buffers
+        return not any(
+            (buffers[number].offset - offset) % self._alignment for number, _, offset in self._slots
+        )
 
     def find_memory(self, buffers: Iterable[Buffer]) -> None:
         """Allocate buffers that were freed, for all launches."""
-        for buffer in buffers:
+        for buffer in self._used.intersection(buffers):
             self._native.set_buffer(self._native.get_slot(buffer), buffer.address)
 
     def run(self, inputs: Inputs) -> None:
         """Run all launches with the buffers and values of these inputs."""
-        for (slot, offset), buffer in zip(self._slots, inputs.buffers, strict=True):
-            self._native.set_buffer(slot, buffer.address - offset)
+        for number, slot, offset in self._slots:
+            self._native.set_buffer(slot, inputs.buffers[number].address - offset)
         for name, number in self._variables.items():
             self._native.set_value(number, inputs.values[name])
         for item, number in self._grids.values():

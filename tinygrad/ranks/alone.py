@@ -27,6 +27,13 @@ class _AloneWire:
         """Raises RanksError."""
         raise RanksError(f"a message from {messages[0].source} in alone(); send it outside")
 
+    def prepare(self, messages: Sequence[RemoteMessage]) -> Any:
+        """Raises RanksError."""
+        return self.start(messages)
+
+    def start_again(self, ticket: Any) -> None:
+        """Nothing was prepared: the note of a replay raises RanksError."""
+
     def wait(self, ticket: Any) -> None:
         """Nothing was started."""
 
@@ -39,7 +46,11 @@ class _AloneWire:
             )
         return buffer.numpy()
 
-    def note(self, digest: bytes, what: str) -> None:
+    def tag(self) -> int:
+        """There are no messages."""
+        return 0
+
+    def note(self, digest: bytes, what: str, tag: int | None = None) -> None:
         """Raises RanksError: the others would have to do it as well."""
         raise RanksError(
             f"{what} in alone(), which reads what is in memory; realize the tensor before, and "

@@ -15,6 +15,7 @@ import pickle
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,11 +40,11 @@ POLLS = 256
 """The number of polls of a wait between two looks at the clock and at what others tell."""
 HARD_LIMIT = 30
 """A wait ends with an error after this many times `RANKS_TIMEOUT`."""
-
-
 GARBAGE_STEPS = 100
-"""Cyclic garbage is collected each time that this many steps are done, at the same step of all
-ranks: what is alive decides what is computed, so Python must not collect when it likes."""
+"""Young cyclic garbage is collected each time that this many steps are done, at the same step of
+all ranks: what is alive decides what is computed, so Python must not collect when it likes."""
+OLD_GARBAGE_STEPS = 2000
+"""All garbage is, after this many steps that are no replays: it takes a tenth of a second."""
 
 
 class RanksError(RuntimeError):
@@ -61,12 +62,52 @@ class _Step(NamedTuple):
     line: str
 
 
-class _Ticket(NamedTuple):
-    """Requests in flight; what arrives in `staged` bytes is copied to its buffer afterwards."""
+class _Ticket:
+    """Messages, the memory of each, and their requests. What MPI cannot access is staged: it is
+    sent from, and received in, `bytearray`s.
+    """
 
-    requests: list[Any]
-    staged: list[tuple[Buffer, bytearray]]
-    what: str
+    def __init__(self, messages: Sequence[RemoteMessage]) -> None:
+        self.messages = messages
+        self.memory = [_memory(message.buffer) for message in messages]
+        self.requests: list[Any] = []
+        self.what = f"{len(messages)} messages"
+        self._staged = [
+            (message, memory)
+            for message, memory in zip(messages, self.memory, strict=True)
+            if isinstance(memory, bytearray)
+        ]
+
+    def fill(self) -> None:
+        """Copy what is sent to its staging memory."""
+        for message, memory in self._staged:
+            if message.is_sent:
+                message.buffer.copyout(memoryview(memory))
+
+    def empty(self) -> None:
+        """Copy what was received from its staging memory."""
+        for message, memory in self._staged:
+            if not message.is_sent:
+                message.buffer.copyin(memoryview(memory))
+
+
+class _Prepared(_Ticket):
+    """A ticket with persistent requests, which are freed with it."""
+
+    def free(self) -> None:
+        """Free the requests."""
+        for request in self.requests:
+            request.Free()
+        self.requests = []
+
+    def __del__(self) -> None:
+        self.free()
+
+
+def _memory(buffer: Buffer) -> memoryview | bytearray:
+    if Device[buffer.device].allocator.addressable:
+        return buffer.ensure_allocated().as_memoryview()
+    return bytearray(buffer.nbytes)
 
 
 class MpiWire:
@@ -78,6 +119,10 @@ class MpiWire:
         self._messages, self._control = mpi.COMM_WORLD.Dup(), mpi.COMM_WORLD.Dup()
         self.history: deque[_Step] = deque([_Step(0, b"", "the start", "?")], KEPT_STEPS)
         self.while_waiting: Callable[[], None] = lambda: None
+        self._fixed_tag: int | None = None
+        # steps that are no replays, since all garbage was collected
+        self._planned = 0
+        self._prepared: weakref.WeakSet[_Prepared] = weakref.WeakSet()
         # what each other rank told last: its line, or nothing if it waits
         self._lines: dict[int, str] = {}
         self._told: list[Any] = []
@@ -88,40 +133,58 @@ class MpiWire:
 
     # ---- the wire ----
 
-    def note(self, digest: bytes, what: str) -> None:
+    def note(self, digest: bytes, what: str, tag: int | None = None) -> None:
         """All ranks do this next."""
         last = self.history[-1]
         found = hashlib.blake2b(last.digest + digest, digest_size=8).digest()
         self.history.append(_Step(last.number + 1, found, what, find_user_line()))
-        if last.number % GARBAGE_STEPS == 0:
+        self._fixed_tag = tag
+        self._planned += tag is None
+        if self._planned >= OLD_GARBAGE_STEPS:
+            self._planned = 0
             gc.collect()
+        elif last.number % GARBAGE_STEPS == 0:
+            gc.collect(1)
 
     def start(self, messages: Sequence[RemoteMessage]) -> _Ticket:
         """Start to receive and to send."""
-        tag, owner = self._tag(), self.rank.owner
-        requests: list[Any] = []
-        staged: list[tuple[Buffer, bytearray]] = []
-        for message in messages:
-            if not message.is_sent:
-                memory = self._memory(message.buffer)
-                if isinstance(memory, bytearray):
-                    staged.append((message.buffer, memory))
-                peer = owner(message.source)
-                requests.append(self._messages.Irecv([memory, self._mpi.BYTE], peer, tag))
-        for message in messages:
-            if message.is_sent:
-                memory = self._memory(message.buffer)
-                if isinstance(memory, bytearray):
-                    message.buffer.copyout(memoryview(memory))
-                peer = owner(message.destination)
-                requests.append(self._messages.Isend([memory, self._mpi.BYTE], peer, tag))
-        return _Ticket(requests, staged, f"{len(messages)} messages")
+        ticket = _Ticket(messages)
+        ticket.fill()
+        self._request(ticket, self._messages.Irecv, self._messages.Isend)
+        return ticket
+
+    def prepare(self, messages: Sequence[RemoteMessage]) -> _Prepared:
+        """Persistent requests, with the tag of the last step."""
+        ticket = _Prepared(messages)
+        self._request(ticket, self._messages.Recv_init, self._messages.Send_init)
+        self._prepared.add(ticket)
+        return ticket
+
+    def start_again(self, ticket: _Prepared) -> None:
+        """Start the messages of a prepared ticket once more."""
+        ticket.fill()
+        self._mpi.Prequest.Startall(ticket.requests)
 
     def wait(self, ticket: _Ticket) -> None:
         """Wait for the messages of a ticket. Raises RanksError if they do not come."""
         self._wait(ticket.requests, ticket.what)
-        for buffer, content in ticket.staged:
-            buffer.copyin(memoryview(content))
+        ticket.empty()
+
+    def _request(
+        self, ticket: _Ticket, receive: Callable[..., Any], send: Callable[..., Any]
+    ) -> None:
+        """Request the messages of a ticket, what is received first."""
+        tag, owner, byte = self.tag(), self.rank.owner, self._mpi.BYTE
+        ends = [*zip(ticket.messages, ticket.memory, strict=True)]
+        ticket.requests = [
+            receive([memory, byte], owner(message.source), tag)
+            for message, memory in ends
+            if not message.is_sent
+        ] + [
+            send([memory, byte], owner(message.destination), tag)
+            for message, memory in ends
+            if message.is_sent
+        ]
 
     def broadcast(self, buffer: Buffer) -> Array:
         """The content of a buffer, sent by its owner to all others."""
@@ -131,7 +194,7 @@ class MpiWire:
         self.note(f"read {buffer.nbytes} {owner}".encode(), f"reading {buffer.nbytes} bytes")
         is_mine = not isinstance(buffer, RemoteBuffer)
         content = buffer.numpy() if is_mine else np.empty(buffer.size, dtype)
-        memory, tag = [content.view(np.uint8), self._mpi.BYTE], self._tag()
+        memory, tag = [content.view(np.uint8), self._mpi.BYTE], self.tag()
         others = [other for other in range(self.rank.size) if other != owner]
         requests = (
             [self._messages.Isend(memory, other, tag) for other in others]
@@ -155,7 +218,7 @@ class MpiWire:
 
     def _swap(self, own: Array, found: list[Array]) -> None:
         """Send an array to all others, and receive theirs."""
-        tag, byte = self._tag(), self._mpi.BYTE
+        tag, byte = self.tag(), self._mpi.BYTE
         found[self.rank.number] = own
         others = [other for other in range(self.rank.size) if other != self.rank.number]
         requests = [
@@ -176,17 +239,17 @@ class MpiWire:
         """Wait for all ranks to end, so that none ends while another needs it."""
         self.note(b"end", "the end of the program")
         self._wait([self._messages.Ibarrier()], "the end of all ranks")
+        for ticket in list(self._prepared):
+            ticket.free()
         self._is_over.set()
         if self._watcher.is_alive():
             # it must not call a library that has ended
             self._watcher.join()
 
-    def _memory(self, buffer: Buffer) -> memoryview | bytearray:
-        if Device[buffer.device].allocator.addressable:
-            return buffer.ensure_allocated().as_memoryview()
-        return bytearray(buffer.nbytes)
-
-    def _tag(self) -> int:
+    def tag(self) -> int:
+        """The tag of messages of the last step."""
+        if self._fixed_tag is not None:
+            return self._fixed_tag
         return int.from_bytes(self.history[-1].digest, "little") % TAGS
 
     # ---- waiting ----
@@ -200,6 +263,8 @@ class MpiWire:
 
     def _poll(self, requests: list[Any], what: str) -> None:
         test, polls = self._mpi.Request.Testall, 0
+        if test(requests):
+            return
         start = time.monotonic()
         reports = 0
         while not test(requests):

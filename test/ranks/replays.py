@@ -1,0 +1,120 @@
+"""Programs of captured functions, whose replays have messages between native segments."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import numpy as np
+
+from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, Variable, ranks
+from tinygrad.engine import CommTrace
+from tinygrad.execution.wire import current_wire
+from tinygrad.jit.rank_replay import RankReplay
+from tinygrad.settings import Context
+
+Devices = tuple[str, ...]
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).integers(-4, 4, shape).astype(np.float32)
+
+
+def is_native(step: TinyJit[..., object]) -> bool:
+    """Whether a replay is native, with messages in between where there are several ranks."""
+    assert step.captured is not None
+    native = step.captured._native
+    return isinstance(native, RankReplay) if ranks.size() > 1 else native is not None
+
+
+def replays(devices: Devices) -> None:
+    """Small and large messages, in memory of the capture and of its inputs, that are fed back."""
+    for size in (8, 1 << 15):
+        whole, columns = numbers(len(devices), size), Sharding(devices, 1)
+        weight = Tensor(numbers(size)).shard(devices).realize()
+
+        @TinyJit
+        def step(
+            x: Tensor, weight: Tensor = weight, columns: Sharding = columns
+        ) -> tuple[Tensor, Tensor]:
+            total = (x * weight).sum(0)
+            moved = x.to(columns)
+            later = (moved + 1).to(Sharding(devices, 0)) + total * 0.5
+            weight.assign(weight + total.sign()).realize()
+            return later.sign().realize(), (x.sum(0) + later.max(0)).realize()
+
+        x = Tensor(whole).shard(devices, 0).realize()
+        found = []
+        for number in range(6):
+            x, total = step(x + number % 2)
+            found.append(total.numpy())
+            if number == 3:
+                assert step.captured is not None
+                step.captured.free_intermediates()
+        print(is_native(step), [array.tolist()[:8] for array in found], float(sum(found).sum()))
+        print(weight.numpy()[:8].tolist(), x.numpy()[:, :8].tolist())
+
+
+def captures(devices: Devices) -> None:
+    """Captures in turn, with every algorithm of an all-reduce, Variables and counters."""
+    steps = []
+    for number in range(3):
+        whole = numbers(len(devices), 64) + number
+        x = Tensor(whole).shard(devices, 0).realize()
+
+        @TinyJit
+        def step(rows: int, x: Tensor = x) -> Tensor:
+            return (x[:, :rows].sum(0) * x[0, 0]).sum().realize()
+
+        @TinyJit
+        def ring(x: Tensor = x) -> Tensor:
+            return x.sum(0).realize()
+
+        with Context(RING=number == 1, ALL2ALL=number):
+            ring(), ring()
+        steps.append((step, ring))
+    rows = Variable("rows", 1, 64)
+    for value in (3, 5, 64, 7):
+        print([step(rows.bind(value)).item() for step, _ in steps])
+        print([ring().tolist()[:3] for _, ring in steps[:: (-1) ** value]])
+    counts = []
+    for level in (0, 2):
+        before = GlobalCounters.bytes_moved, GlobalCounters.kernel_count
+        silent = contextlib.redirect_stdout(io.StringIO())
+        with CommTrace() as trace, Context(DEBUG=level), silent:
+            steps[0][1]()
+        counts.append(
+            (GlobalCounters.bytes_moved - before[0], GlobalCounters.kernel_count - before[1])
+        )
+        counts.append(trace.nbytes)
+    # a replay item by item counts and sends the same
+    assert counts[:2] == counts[2:]
+
+
+def replays_another(devices: Devices) -> None:
+    """Rank 1 replays another capture than rank 0."""
+    x = Tensor(numbers(len(devices), 64)).shard(devices, 0).realize()
+    one, other = (TinyJit(lambda factor=factor: (x * factor).sum(0).realize()) for factor in (2, 3))
+    for _ in range(3):
+        one(), other()
+    print(one().tolist()[:3])
+    if ranks.rank() == 0:
+        one(), other()
+    else:
+        other(), one()
+    print(one().tolist()[:3])
+
+
+def one_note_a_replay(devices: Devices) -> None:
+    """A replay with several messages is one step of the history."""
+    x = Tensor(numbers(len(devices), 64)).shard(devices, 0).realize()
+    step = TinyJit(lambda: (x.sum(0) + x).max(0).realize())
+    for _ in range(3):
+        step()
+    if ranks.size() > 1:
+        wire = current_wire()
+        before = wire.history[-1].number  # type: ignore[attr-defined]
+        step()
+        assert wire.history[-1].number == before + 1  # type: ignore[attr-defined]
+        assert wire._prepared  # type: ignore[attr-defined]
+    print(step().tolist()[:3])
