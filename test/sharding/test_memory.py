@@ -312,3 +312,12 @@ def test_saving_takes_no_memory(tmp_path: Path) -> None:
     assert usage.most == 0
     assert trace.nbytes == 0
     assert on_the_host < PYTHON < nbytes(model) // 8
+
+
+def test_a_replicated_value_is_read_from_the_memory_of_one_device() -> None:
+    x = Tensor.arange(1 << 10).shard(EIGHT).contiguous().realize()
+    GlobalCounters.reset()
+    before = GlobalCounters.mem_used
+    assert x.reshape(2, -1)[1, :3].tolist() == [512, 513, 514]
+    assert x.numpy().sum() == 1023 * 512
+    assert (GlobalCounters.mem_peak, GlobalCounters.mem_used) == (before, before)
