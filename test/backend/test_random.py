@@ -6,6 +6,7 @@ import hashlib
 import math
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -17,6 +18,7 @@ from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes, nn
 from tinygrad.device import Buffer, OutOfMemoryError
 from tinygrad.execution.realize import compiled_kernels
 from tinygrad.jit import JitError
+from tinygrad.runtime.disk import FileError
 
 COUNT = 20_000
 
@@ -327,7 +329,9 @@ def test_realizing_a_random_tensor_computes_that_tensor_alone(place: Any) -> Non
 def test_an_optimizer_computes_its_own_tensors_alone() -> None:
     weight, other = Tensor.rand(4, 6), Tensor.rand(4, 6)
     total = weight.sum() + other.sum()
+    before = GlobalCounters.kernel_count
     nn.optim.Adam([weight])
+    assert GlobalCounters.kernel_count - before == 3  # the weight, and both means
     assert not other.uop.is_realized
     assert not total.uop.is_realized
 
@@ -372,7 +376,7 @@ def too_large() -> Tensor:
     return (Tensor.rand(4).expand(1 << 50, 4) + 1).contiguous()
 
 
-def test_a_random_tensor_that_cannot_be_computed_makes_no_other_fail() -> None:
+def test_a_random_tensor_that_cannot_be_computed_makes_no_other_fail(tmp_path: Path) -> None:
     Tensor.manual_seed(6)
     expected = [Tensor.rand(4).tolist() for _ in range(3)]
     Tensor.manual_seed(6)
@@ -385,7 +389,10 @@ def test_a_random_tensor_that_cannot_be_computed_makes_no_other_fail() -> None:
     Tensor.manual_seed(6)
     with pytest.raises(OutOfMemoryError):
         failing.realize()
-    assert Tensor.rand(4).tolist() == expected[0]
+    with pytest.raises(FileError):
+        Tensor.rand(4).to(f"disk:{tmp_path}/no folder/file")
+    assert Tensor.rand(4).tolist() == expected[1]
+    assert Tensor.rand(4).to(f"disk:{tmp_path}/file").to(None).tolist() == expected[2]
 
 
 # ---- captured functions ----

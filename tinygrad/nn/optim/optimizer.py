@@ -265,7 +265,7 @@ class Optimizer(ABC):
     def _scalar(self, value: float) -> Tensor:
         """A stored number, (1,), replicated on the devices of the parameters."""
         scalar = Tensor([value], dtype=_state_dtype(*self.params), requires_grad=False)
-        return _give_memory([scalar.to(_replicated(self.devices[0]))])[0]
+        return scalar.to(_replicated(self.devices[0])).realize()
 
     def _beside(self, scalar: Tensor, tensor: Tensor) -> Tensor:
         """`scalar` on the devices of `tensor`, to combine with it: a copy if parameters are on
