@@ -200,11 +200,26 @@ def test_looking_in_any_order_changes_no_gradient(program: Program) -> None:
             return x
 
         loss, targets = program(note)
+        seen += targets
         choice.shuffle(seen)
         for x in seen[: len(seen) * 2 // 3]:
             choice.choice(list(LOOKS.values()))(x)
         loss.backward()
         assert_equal_gradients([x.grad.numpy() for x in targets if x.grad is not None], expected)
+
+
+@pytest.mark.parametrize("size, count", [(4, 1), (150, 1), (6, 2)])
+def test_a_leaf_may_be_stored_after_what_has_a_gradient_of_its_own(size: int, count: int) -> None:
+    def gradient(looks_at: Callable[[Tensor, Tensor], list[Tensor]]) -> Any:
+        t = Tensor(values(2, size)).shard(device_names(count), axis=1)
+        y = t.requires_grad_().cummax(1)[0]
+        for x in looks_at(t, y):
+            x.numpy()
+        y.square().sum().backward()
+        return t.grad.tolist()
+
+    expected = gradient(lambda t, y: [])
+    assert gradient(lambda t, y: [y, t]) == gradient(lambda t, y: [t, y]) == expected
 
 
 def test_gradients_by_values_that_were_stored() -> None:
