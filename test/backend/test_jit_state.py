@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextvars
 import copy
 import dataclasses
 import enum
@@ -11,8 +12,9 @@ import functools
 import itertools
 import logging
 import pickle
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -564,7 +566,24 @@ def refers_to_another_value(wrap: Wrap) -> list[Any]:
     return found
 
 
+def keeps_a_tuple(wrap: Wrap) -> list[Any]:
+    """As the state of a recurrent network."""
+    kept = {"state": (numbers(0, 0), numbers(1, 1))}
+
+    def advance(x: Tensor) -> Tensor:
+        hidden, cell = kept["state"]
+        cell = cell * 0.5 + x
+        kept["state"] = (hidden + cell, cell)
+        return hidden * 2
+
+    step = wrap(advance)
+    found = [step(numbers(1, i)).tolist() for i in range(CALLS)]
+    kept["state"] = (numbers(3, 4), kept["state"][1])
+    return [*found, step(numbers(1, 2)).tolist(), *(x.tolist() for x in kept["state"])]
+
+
 KEPT: list[Callable[[Wrap], list[Any]]] = [
+    keeps_a_tuple,
     reads_later,
     holds_each,
     appends,
@@ -885,12 +904,25 @@ def test_a_gradient_of_what_no_name_leads_to_is_an_error() -> None:
         step(table[1:3])
 
 
-def test_a_tensor_of_an_iterator_cannot_be_followed() -> None:
-    weights = iter([numbers(i) for i in range(4)])
-    step = TinyJit(lambda x: x * next(weights))
-    step(numbers(1))
-    with pytest.raises(JitError, match=r"test_jit_state.py:\d+: .*list_iterator.*not be noticed"):
+CONTEXT: contextvars.ContextVar[Tensor] = contextvars.ContextVar("CONTEXT")
+THREAD = threading.local()
+
+
+def test_a_tensor_in_an_object_that_hides_it_cannot_be_followed() -> None:
+    weights, chosen = iter([numbers(i) for i in range(4)]), {numbers(2)}
+    CONTEXT.set(numbers(3))
+    THREAD.w = numbers(4)
+    functions: dict[str, Callable[[Tensor], Tensor]] = {
+        "list_iterator": lambda x: x * next(weights),
+        "ContextVar": lambda x: x * CONTEXT.get(),
+        "_local": lambda x: x * THREAD.w,
+        "set": lambda x: x * next(iter(chosen)),
+    }
+    for name, function in functions.items():
+        step = TinyJit(function)
         step(numbers(1))
+        with pytest.raises(JitError, match=rf"test_jit_state.py:\d+: .* {name}; .*not be noticed"):
+            step(numbers(1))
 
 
 def test_what_the_function_does_not_name_may_change() -> None:
@@ -1289,6 +1321,11 @@ class Config:
         raise RuntimeError("a property is not called to find what it reads")
 
 
+class Pair(NamedTuple):
+    w: Tensor
+    n: int
+
+
 class NamedTensors(dict[str, Tensor]):
     scale = 1
 
@@ -1297,10 +1334,14 @@ def test_tensors_and_numbers_are_found_in_objects_of_every_kind() -> None:
     slotted, config, named = Slotted(numbers(2)), Config(), NamedTensors(w=numbers(3))
     options, recent = argparse.Namespace(depth=2), collections.deque([numbers(4)], maxlen=2)
     hits = collections.defaultdict(int, inside=1)
+    pairs = {"one": (numbers(2), 1), "two": Pair(numbers(3), 1)}
+    layers = collections.UserDict(w=numbers(2))
+    globals()["GLOBAL_WEIGHT"] = numbers(2)
 
     def multiply(x: Tensor) -> Tensor:
         logging.debug("multiply")
         x = x * slotted.w * named["w"] * recent[-1] * named.scale
+        x = x * pairs["one"][0] * pairs["two"].w * layers["w"] * globals()["GLOBAL_WEIGHT"]
         return x * (config.rate * config.mode.value * options.depth * hits["inside"])
 
     step = TinyJit(multiply)
@@ -1317,6 +1358,11 @@ def test_tensors_and_numbers_are_found_in_objects_of_every_kind() -> None:
         lambda: setattr(options, "depth", 3),
         lambda: recent.append(numbers(8)),
         lambda: hits.update(inside=2),
+        lambda: pairs.update(one=(numbers(5), 1)),
+        lambda: pairs.update(two=Pair(numbers(4), 1)),
+        lambda: layers.update(w=numbers(2) * 3),
+        lambda: layers.update(w=numbers(3)),
+        lambda: globals().update(GLOBAL_WEIGHT=numbers(4)),
     ]
     for change in changes:
         change()

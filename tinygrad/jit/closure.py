@@ -12,6 +12,7 @@ import gc
 import weakref
 from collections import Counter, deque
 from collections.abc import Iterable
+from contextvars import ContextVar
 from operator import attrgetter, is_
 from typing import Any
 
@@ -215,7 +216,7 @@ def _check_held(hidden: dict[int, Tensor], opaque: Iterable[Any]) -> None:
     for holder in opaque if hidden else ():
         queue, seen = deque([holder]), {id(holder)}
         while queue and len(seen) < _MAX_SEARCHED:
-            for x in gc.get_referents(queue.popleft()):
+            for x in _held_by(queue.popleft()):
                 if id(x) in hidden:
                     raise JitError(
                         f"{find_user_line()}: {x!r} is used by a captured function, in an object "
@@ -225,3 +226,10 @@ def _check_held(hidden: dict[int, Tensor], opaque: Iterable[Any]) -> None:
                 if id(x) not in seen and not isinstance(x, (type, Tensor)) and gc.is_tracked(x):
                     seen.add(id(x))
                     queue.append(x)
+
+
+def _held_by(holder: Any) -> list[Any]:
+    """The objects that an object refers to; of a variable of contexts, its value in this one."""
+    if isinstance(holder, ContextVar):
+        return [holder.get(None)]
+    return gc.get_referents(holder)

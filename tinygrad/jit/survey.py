@@ -12,7 +12,7 @@ import functools
 import sys
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from enum import Enum
 from types import (
@@ -157,7 +157,7 @@ class Survey:
             self._visit_instance(x)
         elif isinstance(x, ModuleType):
             self._seen[id(vars(x))] = vars(x)
-            self._instances.append(_Instance(vars(x), None))
+            self._instances.append(_Instance(vars(x), None, follows_all=False))
         elif isinstance(x, type):
             self._classes.setdefault(x, _Class(x))
         elif root_of(type(x)) == "numpy":
@@ -174,7 +174,9 @@ class Survey:
         names = names_of(x.__code__)
         self._names |= names.attributes
         self._seen[id(x.__globals__)] = x.__globals__
-        for name in sorted(names.globals & x.__globals__.keys()):
+        # of globals()["name"], the name is a constant
+        named = names.globals | names.attributes if "globals" in names.globals else names.globals
+        for name in sorted(named & x.__globals__.keys()):
             self._link(x.__globals__, name, Kind.ITEM, x.__globals__[name])
         for cell in x.__closure__ or ():
             self._seen[id(cell)] = cell
@@ -190,7 +192,7 @@ class Survey:
             self.sizes.append((x, len(x)))
         many = len(items) > MAX_ITEMS
         for key, value in items:
-            if isinstance(x, tuple):
+            if isinstance(x, tuple) and not isinstance(value, Tensor):
                 self._queue.append(value)
             elif not (many and isinstance(value, SCALARS)):
                 self._link(x, key, Kind.ITEM, value)
@@ -200,24 +202,24 @@ class Survey:
         attributes = attributes_of(x)
         if is_library_name(module_of(kind)):
             if attributes is not None and root_of(kind) in sys.stdlib_module_names:
-                # such as a namespace of options
+                # such as a namespace of options; the code of a UserDict names what it is made of
+                follows_all = self._all or isinstance(x, Container)
                 self._seen[id(attributes)] = attributes
-                self._instances.append(_Instance(attributes, None))
+                self._instances.append(_Instance(attributes, None, follows_all))
             elif attributes is None and not isinstance(x, (list, tuple, deque, dict)):
                 self.opaque.append(x)
             return
         found = self._classes.setdefault(kind, _Class(kind))
         if attributes is not None:
             self._seen[id(attributes)] = attributes
-            self._instances.append(_Instance(attributes, found))
+            self._instances.append(_Instance(attributes, found, self._all))
         for name, value in slots_of(x):
             self._link(x, name, Kind.ATTRIBUTE, value)
 
     def _name_attributes(self, x: _Instance) -> None:
         names = self._names | x.owner.names if x.owner is not None else self._names
-        follows_all = self._all and x.owner is not None
         for name, value in list(x.attributes.items()):
-            if name not in x.done and (follows_all or name in names):
+            if name not in x.done and (x.follows_all or name in names):
                 x.done.add(name)
                 self._link(x.attributes, name, Kind.ITEM, value)
 
@@ -246,9 +248,10 @@ class Survey:
 class _Instance:
     """The attributes of an object or module, and the names of those that were followed."""
 
-    def __init__(self, attributes: dict[str, Any], owner: _Class | None) -> None:
+    def __init__(self, attributes: dict[str, Any], owner: _Class | None, follows_all: bool) -> None:
         self.attributes = attributes
         self.owner = owner
+        self.follows_all = follows_all
         self.done: set[str] = set()
 
 
