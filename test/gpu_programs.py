@@ -13,6 +13,7 @@ from tinygrad.renderer import ProgramSpec, find_renderer
 from tinygrad.renderer.target import Target
 from tinygrad.schedule.pipeline import lower_kernel
 from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
 
 PLANNED = "NULL:31"
 """A device that runs nothing and has the target of a test; no other test uses it."""
@@ -29,11 +30,15 @@ class GPUProgram:
     def kernels(self, target: Target) -> list[ProgramSpec]:
         """The kernels of the program, generated for a target; none is compiled or run."""
         renderer = find_renderer(target)
+        with Context(ALLOW_TF32=int(self.allow_tf32)):
+            return [get_program(graph, renderer) for graph in self.graphs(target)]
+
+    def graphs(self, target: Target) -> list[UOp]:
+        """The kernel graphs of the program."""
         Device[PLANNED]._target = target
         first, *others = self.build()
-        asts = [item.ast for item in first.schedule(*others) if item.ast.op is Ops.SINK]
-        with Context(ALLOW_TF32=int(self.allow_tf32)):
-            return [get_program(lower_kernel(ast), renderer) for ast in asts]
+        items = first.schedule(*others)
+        return [lower_kernel(item.ast) for item in items if item.ast.op is Ops.SINK]
 
 
 def inputs(*shapes: tuple[int, ...], dtype: DType = dtypes.float32) -> list[Tensor]:

@@ -37,6 +37,8 @@ class Compiled:
     """Bytes that are stored because registers lack."""
     shared: int
     """Bytes of static shared memory."""
+    messages: str
+    """What the compiler says, also of products that it makes wait for each other."""
     cubin: bytes
 
 
@@ -71,7 +73,7 @@ def compile_for(architecture: str, source: str) -> Compiled:
     nvrtc.nvrtcGetCUBIN(program, cubin)
     found = {name: re.search(pattern, text) for name, pattern in _USED.items()}
     numbers = {name: int(match[1]) if match else 0 for name, match in found.items()}
-    return Compiled(**numbers, cubin=cubin)
+    return Compiled(**numbers, messages=text, cubin=cubin)
 
 
 def disassembler() -> Path | None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from test.gpu_programs import BF16, PROGRAMS, GPUProgram, inputs, of_one, produc
 from tinygrad import Context, Tensor, dtypes
 from tinygrad.renderer import ProgramSpec
 from tinygrad.renderer.gpu_targets import nvidia_target
+from tinygrad.renderer.matrix_instruction import NVIDIA
 
 H100 = nvidia_target("sm_90a", units=132)
 
@@ -34,7 +36,7 @@ def body(found: ProgramSpec) -> str:
 
 
 def test_a_product_of_narrow_floats_uses_matrix_instructions_and_asynchronous_copies():
-    found = kernel(product(4096, BF16))
+    found = kernel(product(4096, BF16), matrix=NVIDIA)
     text = body(found)
     assert text.count("mma_m16n8k16_bf16(") == 1
     # a stage ahead of the loop for each but one, and one in the loop; two operands each
@@ -52,8 +54,28 @@ def test_a_product_of_narrow_floats_uses_matrix_instructions_and_asynchronous_co
     # more shared memory than a kernel may declare
     assert found.launch.shared > 48 << 10
     assert "extern __shared__" in text
-    transposed = body(kernel(product(4096, BF16, transposed=True)))
+    transposed = body(kernel(product(4096, BF16, transposed=True), matrix=NVIDIA))
     assert transposed.count("load_matrix_x4(") == 2
+
+
+def test_a_large_product_of_an_h100_multiplies_while_its_threads_continue():
+    found = kernel(product(4096, BF16))
+    text = body(found)
+    assert found.applied[-1].startswith("block 128 x 256 x 64 of 256 threads, 1 x 1 wgmma_m64n256")
+    assert found.launch.shared == 4 * (128 + 256) * 64 * 2
+    assert "__align__(1024)" in text and "load_matrix" not in text
+    # rows of 64 elements; the columns of the other operand are contiguous, in panels of 64
+    assert text.count("wgmma_m64n256k16_bf16<0, 1>(") == 1
+    assert len(re.findall(r"matrix_descriptor\(\w+ \+ [^,]*, (?:16384|8192)\)", text)) == 2
+    names = "copy_async_wait<1>|async_fence|block_barrier|wgmma_\\w+|copy_async_\\w+"
+    order = re.findall(names, text[text.index("for (int k") :])
+    assert order[:3] == ["copy_async_wait<1>", "async_fence", "block_barrier"]
+    assert order[3:6] == ["wgmma_begin", "wgmma_m64n256k16_bf16", "wgmma_commit"]
+    assert order[6:9] == ["copy_async_16_or_zero"] * 2 + ["copy_async_commit"]
+    # the products of one step run while the next one begins; all are complete at the end
+    assert order[9:] == ["wgmma_wait", "wgmma_wait"]
+    assert text.index("wgmma_wait<1>") < text.index("wgmma_wait<0>")
+    assert "wgmma_m64n256k16_bf16<0, 0>(" in body(kernel(product(4096, BF16, transposed=True)))
 
 
 def test_float32_products_round_factors_only_on_request():
@@ -125,7 +147,7 @@ def test_predicted_bounds():
     (bound,) = predict(product(8192, BF16))
     assert bound.by == "arithmetic"
     # all blocks of 128 x 256 take 15.5 rounds of 132
-    rate = roofline.H100.matrix_flops["mma_m16n8k16"] * (15.515 / 16)
+    rate = roofline.H100.matrix_flops["wgmma_m64"] * (15.515 / 16)
     assert bound.seconds == pytest.approx(2 * 8192**3 / rate, rel=1e-3)
     (bound,) = predict(of_one("small", lambda x: x + 1, (16,)))
     assert bound.by == "launch"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from test import nvrtc
 from test.gpu_programs import ATTENTION, BF16, GRADIENTS, PROGRAMS, product
 from tinygrad import dtypes
 from tinygrad.renderer.gpu_targets import nvidia_target
+from tinygrad.renderer.matrix_instruction import NVIDIA
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
 
@@ -32,7 +35,7 @@ def test_kernels_compile_and_keep_their_values_in_registers(program, architectur
 @pytest.mark.parametrize("architecture", ARCHITECTURES[:2])
 def test_products_are_matrix_instructions(architecture):
     """Counts of instructions: the register tile times the steps of a stage, and no more."""
-    target = nvidia_target(architecture, units=132)
+    target = replace(nvidia_target(architecture, units=132), matrix=NVIDIA)
     for program, step in ((product(4096, BF16), 16), (product(4096, allow_tf32=True), 8)):
         (kernel,) = program.kernels(target)
         rows, columns, depth = (int(x) for x in kernel.applied[-1].split(" of ")[0].split()[1::2])
@@ -44,6 +47,22 @@ def test_products_are_matrix_instructions(architecture):
         assert counts["LDGSTS"] > 0 and counts["STS"] == 0 and counts["LDL"] == counts["STL"] == 0
         if step == 16:
             assert counts["LDSM"] > 0
+
+
+@pytest.mark.skipif(nvrtc.disassembler() is None, reason="nvdisasm is not installed")
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", [BF16, dtypes.float16], ids=lambda x: x.name)
+def test_large_products_of_an_h100_are_instructions_of_four_warps(dtype, transposed):
+    (kernel,) = product(8192, dtype, transposed).kernels(nvidia_target("sm_90a", units=132))
+    compiled = nvrtc.compile_for("sm_90a", kernel.source)
+    # two groups of warps, which multiply 64 x 256 each, in four steps of a stage
+    counts = nvrtc.count_instructions(compiled)
+    assert counts["HGMMA"] == 4 and counts["HMMA"] == counts["LDSM"] == 0
+    assert counts["LDGSTS"] == 3 * (128 + 256) * 64 // 8 // 256
+    assert counts["BAR"] == counts["FENCE"] == 1
+    # the begin of a step, and the two waits: the compiler adds none between products
+    assert counts["WARPGROUP"] == 3
+    assert compiled.registers <= 168 and "serialized" not in compiled.messages
 
 
 @pytest.mark.skipif(nvrtc.disassembler() is None, reason="nvdisasm is not installed")

@@ -35,7 +35,7 @@ class Machine:
 
     def rate(self, arithmetic: str) -> float:
         """The operations of "f32", "tf32" or "bf16"."""
-        names = {"tf32": "mma_m16n8k8_tf32", "bf16": "mma_m16n8k16"}
+        names = {"tf32": "mma_m16n8k8_tf32", "bf16": "wgmma_m64"}
         return self.matrix_flops[names[arithmetic]] if arithmetic in names else self.flops
 
 
@@ -47,6 +47,7 @@ H100 = Machine(
     bytes=3.35e12,
     flops=66.9e12,
     matrix_flops={
+        "wgmma_m64": 989e12,
         "mma_m16n8k16": 989e12 * MMA_SYNC,
         "mma_m16n8k8_tf32": 494e12 * MMA_SYNC,
     },

@@ -62,6 +62,11 @@ class EmulatedDevice:
         module = check(driver.cuModuleLoadData(code))
         return check(driver.cuModuleGetFunction(module, name.encode()))
 
+    def allow_shared(self, kernel: Any, nbytes: int) -> None:
+        """Allows a kernel so much dynamic shared memory."""
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        check(driver.cuFuncSetAttribute(kernel, attribute, nbytes))
+
     def empty(self, nbytes: int) -> int:
         self.activate()
         return int(check(driver.cuMemAlloc(nbytes)))

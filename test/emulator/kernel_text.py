@@ -27,7 +27,7 @@ _DYNAMIC_SHARED = re.compile(
 # the declaration of an array; elsewhere `threadgroup` says where a pointer points to
 _THREADGROUP_ARRAY = re.compile(r"\bthreadgroup\b(?=[^;(){}*&]*\[)")
 _ASSEMBLY = re.compile(r"\b(asm|__asm__|__asm)\b")
-_MEETING = re.compile(r"\b(block_barrier|warp_shuffle)\s*\([^()]*\)\s*\{")
+_MEETING = re.compile(r"\b(block_barrier|warp_shuffle|matrix_descriptor)\s*\([^()]*\)\s*\{")
 # these too, and what HIP's prelude says of clang's attributes, types and instructions
 _OWN = re.compile(
     r"\b(block_barrier|warp_shuffle|half_of_bits|bits_of_half|half_to_float|float_to_half"

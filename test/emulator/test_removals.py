@@ -44,6 +44,7 @@ def run(
 ) -> np.ndarray:
     """The result, array 0, of a text in place of a kernel's own."""
     kernel = gpu.load(source, spec.function, checked=checked)
+    gpu.allow_shared(kernel, spec.launch.shared)
     pointers = [gpu.upload(arrays[slot]) for slot in spec.slots]
     blocks, threads = spec.launch.blocks()
     gpu.launch(kernel, blocks, threads, *pointers, shared=spec.launch.shared)

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tinygrad.dtype import dtypes
 from tinygrad.renderer.cstyle.prelude import read_prelude, used_definitions
+from tinygrad.renderer.cstyle.warp import async_product_definition
+from tinygrad.renderer.matrix_instruction import WGMMA
 
 PRELUDE = "cuda.cu"
 STRUCTS = {
@@ -23,6 +26,8 @@ STRUCTS = {
         ("f32x4", "float", 4, 16),
     )
 }
+
+GENERATED = {x.name: async_product_definition(x) for x in WGMMA}
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +42,8 @@ class Check:
     """An array of the output's shape and dtype."""
     threads: int = 32
     blocks: int = 1
+    architecture: str = ""
+    """The only architecture that can run it, if it is one."""
 
     @property
     def source(self) -> str:
@@ -49,7 +56,8 @@ class Check:
             "  int t = thread_number(), i = block_number() * blockDim.x + t;\n"
             f"  {self.body}\n}}\n"
         )
-        return used_definitions(kernel, {**read_prelude(PRELUDE), **STRUCTS}) + kernel
+        known = {**read_prelude(PRELUDE), **STRUCTS, **GENERATED}
+        return used_definitions(kernel, known) + kernel
 
 
 C_TYPES = {
@@ -64,7 +72,7 @@ C_TYPES = {
 def uncovered() -> list[str]:
     """The names of the prelude that no kernel uses."""
     used = set(re.findall(r"\w+", "".join(check.source for check in checks())))
-    return [name for name in read_prelude(PRELUDE) if name not in used]
+    return [name for name in {**read_prelude(PRELUDE), **GENERATED} if name not in used]
 
 
 def _random_floats(count: int) -> np.ndarray:
@@ -88,9 +96,11 @@ def _half_pairs(values: np.ndarray) -> np.ndarray:
     return values.astype(np.float16).view(np.uint16).view(np.uint32)
 
 
-def checks() -> list[Check]:
-    """All kernels."""
-    return [*_positions(), *_conversions(), *_copies(), *_loads(), *_products()]
+def checks(architecture: str = "") -> list[Check]:
+    """All kernels, or those that an architecture can run."""
+    made = [*_positions(), *_conversions(), *_copies(), *_loads(), *_products()]
+    made += _asynchronous_products()
+    return [x for x in made if not architecture or x.architecture in {"", architecture}]
 
 
 def _positions() -> list[Check]:
@@ -194,4 +204,30 @@ def _products() -> list[Check]:
     name = "mma_m16n8k8_tf32"
     inputs = (_integers(32 * 4), _integers(32 * 2), c)
     made.append(Check(name, body.format(name=name, a="f32x4", b="f32x2"), inputs, c))
+    return made
+
+
+def _asynchronous_products() -> list[Check]:
+    """Products of matrices in panels of 64 elements a row, both contiguous or both transposed."""
+    made = []
+    for x in WGMMA:
+        pack = _half_pairs if x.operand is dtypes.float16 else _bfloat16_pairs
+        a, b = (pack(_integers(rows * 64)).view(np.uint16) for rows in (64, 256))
+        sums = _integers(128 * x.c.count)
+        # all rows of a panel: those of the instruction, or 16 along the reduction
+        for order, panels in (("<0, 1>", (8192, 2048)), ("<1, 0>", (2048, 8 * 4096))):
+            body = (
+                "__shared__ __align__(1024) unsigned short s[64 * 64 + 256 * 64];\n"
+                "  for (int x = t; x < 64 * 64; x += 128) s[x] = a[x];\n"
+                "  for (int x = t; x < 256 * 64; x += 128) s[64 * 64 + x] = b[x];\n"
+                f"  float sums[{x.c.count}];\n"
+                f"  for (int x = 0; x < {x.c.count}; x++) sums[x] = c[t * {x.c.count} + x];\n"
+                "  async_fence(); block_barrier(); wgmma_begin();\n"
+                f"  {x.name}{order}(sums, matrix_descriptor(s, {panels[0]}),\n"
+                f"    matrix_descriptor(s + 64 * 64, {panels[1]}));\n"
+                "  wgmma_commit(); wgmma_wait<0>(sums);\n"
+                f"  for (int x = 0; x < {x.c.count}; x++) out[t * {x.c.count} + x] = sums[x];"
+            )
+            name = f"{x.name}{order}"
+            made.append(Check(name, body, (a, b, sums), sums, 128, architecture="sm_90a"))
     return made

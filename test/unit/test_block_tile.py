@@ -12,17 +12,17 @@ from tinygrad.codegen.optimize.threads.block_tile import (
     BlockTile,
     ProductSize,
     candidates,
-    choose_tile,
     cost,
+    rank_tiles,
 )
 from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width
 from tinygrad.renderer.gpu_targets import nvidia_target
-from tinygrad.renderer.matrix_instruction import CDNA, MMA_BF16, MMA_TF32, multiply_adds
+from tinygrad.renderer.matrix_instruction import CDNA, MMA_BF16, MMA_TF32, WGMMA, multiply_adds
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
 H100 = nvidia_target("sm_90a", units=132)
-INSTRUCTIONS = (MMA_BF16, MMA_TF32, multiply_adds(dtypes.float32), CDNA[0])
+INSTRUCTIONS = (MMA_BF16, MMA_TF32, multiply_adds(dtypes.float32), CDNA[0], WGMMA[-1])
 
 
 def square(size: int) -> ProductSize:
@@ -46,22 +46,32 @@ def test_candidates_fit_the_target(x):
 
 
 def test_large_products_get_large_tiles_and_small_ones_fill_the_units():
-    large = choose_tile((MMA_BF16,), square(8192), H100)
-    small = choose_tile((MMA_BF16,), square(256), H100)
-    assert large is not None and small is not None
+    large, small = (rank_tiles((MMA_BF16,), square(n), H100)[0] for n in (8192, 256))
     assert large.rows * large.columns >= 128 * 128
     assert large.stages >= 3
     # 256 x 256 outputs on 132 units
     assert (256 // small.rows) * (256 // small.columns) >= 32
     assert cost(large, square(8192), H100) < cost(small, square(8192), H100) / 1.5
-    without_async = choose_tile((MMA_BF16,), square(8192), replace(H100, has_async_copy=False))
-    assert without_async is not None and without_async.stages <= 2
+    ranked = rank_tiles((MMA_BF16,), square(8192), replace(H100, has_async_copy=False))
+    assert ranked[0].stages <= 2
+
+
+def test_large_products_of_an_h100_read_shared_memory():
+    bf16 = tuple(x for x in H100.matrix if x.operand is dtypes.bfloat16)
+    large, *_ = rank_tiles(bf16, square(8192), H100)
+    assert large.instruction.name == "wgmma_m64n256k16_bf16"
+    assert (large.rows, large.columns, large.threads) == (128, 256, 256)
+    assert not rank_tiles(bf16, square(512), H100)[0].instruction.reads_shared
+    # rows of 128 bytes, which are not padded, and a stage that may still be read
+    assert large.shared_bytes == large.stages * (128 + 256) * 128
+    assert large.stages >= 3 and large.registers < 200
+    synchronous, *_ = rank_tiles((MMA_BF16,), square(8192), H100)
+    assert 1.25 < cost(synchronous, square(8192), H100) / cost(large, square(8192), H100) < 2
 
 
 def test_blocks_have_the_threads_that_another_nest_has():
-    tile = choose_tile((MMA_BF16,), square(256), H100, 256)
-    assert tile is not None and tile.threads == 256
-    assert choose_tile((MMA_BF16,), square(256), H100, 96) is None
+    assert {x.threads for x in rank_tiles((MMA_BF16,), square(256), H100, 256)} == {256}
+    assert not rank_tiles((MMA_BF16,), square(256), H100, 96)
 
 
 def test_the_sizes_of_a_tile():

@@ -9,6 +9,7 @@ from tinygrad.renderer.matrix_instruction import (
     CDNA,
     NVIDIA,
     RDNA3,
+    WGMMA,
     LaneMap,
     MatrixInstruction,
     matrix_instructions,
@@ -95,8 +96,20 @@ def test_maps_are_those_of_the_vendors():
             assert big.c.position(lane, i) == (row, lane % 32)
 
 
+@pytest.mark.parametrize("x", WGMMA, ids=lambda x: x.name)
+def test_four_warps_have_16_rows_each_of_what_they_multiply_together(x):
+    assert x.reads_shared and (x.lanes, x.m, x.k) == (128, 64, 16)
+    assert sorted(held(x.c)) == list(np.ndindex(x.m, x.n))
+    for thread in range(128):
+        warp, lane = divmod(thread, 32)
+        for i in range(x.c.count):
+            row = warp * 16 + lane // 4 + i // 2 % 2 * 8
+            assert x.c.position(thread, i) == (row, i // 4 * 8 + lane % 4 * 2 + i % 2)
+
+
 def test_a_device_has_the_instructions_of_its_architecture():
-    assert matrix_instructions("cuda", "sm_90a") == NVIDIA
+    assert matrix_instructions("cuda", "sm_90a") == (*NVIDIA, *WGMMA)
+    assert matrix_instructions("cuda", "sm_90") == matrix_instructions("cuda", "sm_100a") == NVIDIA
     assert matrix_instructions("cuda", "sm_75") == ()
     assert matrix_instructions("hip", "gfx942") == CDNA
     assert matrix_instructions("hip", "gfx1100") == RDNA3

@@ -17,6 +17,13 @@ renderer walks it once and names every node that has a value.
 - `BARRIER` waits for all threads of the work item. `SHUFFLE(value, lane)` is the value that another
   lane of the warp has. All threads come to both: they are in no branch, and in no loop whose number
   of steps depends on the thread.
+- `MMA(a, b, c)` (arg: a `MatrixInstruction`) is the fragment `c + a @ b` of a warp, `LOAD_MATRIX` a
+  fragment in shared memory. `COPY_ASYNC(shared address, global address)` (arg: bytes) begins a
+  copy, of zeros where the source is not valid; COPY_COMMIT ends a group of copies, and COPY_WAIT
+  (arg: groups) waits until at most so many are in flight.
+- `MMA_ASYNC(sums, a, b)` (arg: an `AsyncProduct`) begins `sums += a @ b` of operands in shared
+  memory, in several warps. MMA_BEGIN comes before a group of them, MMA_COMMIT ends it, and
+  `MMA_WAIT(sums)` waits as COPY_WAIT does. ASYNC_FENCE lets them see what the thread wrote.
 - On a target with warps, vectors are loaded and stored only: aligned to their size, with one
   condition for all lanes. GEP takes their lanes and VECTORIZE builds them.
 - `IF(condition)` opens a branch, `ENDIF(if)` closes it.

@@ -1,5 +1,8 @@
 """Matrix instructions: a warp multiplies small matrices that its lanes hold in registers.
 
+Where an instruction reads its operands from shared memory, they lie there in panels of 128 bytes
+along the contiguous axis, of which 8 rows are swizzled (`SWIZZLE_BYTES`).
+
 A `MatrixInstruction` computes `c += a @ b` for `a` of shape `(m, k)`, `b` of shape `(k, n)` and `c`
 of shape `(m, n)`. Its lane maps tell which element each register of each lane holds. All of them
 are linear over the bits of the lane and of the register, so a map is a list of steps, one a bit.
@@ -15,6 +18,9 @@ from dataclasses import dataclass
 
 from tinygrad.dtype import DType, dtypes
 
+SWIZZLE_BYTES = 128
+"""The bytes of a row of a panel. 16-byte chunk i of row r is where chunk `i ^ r % 8` would be."""
+SWIZZLE_ROWS = 8
 Step = tuple[int, int]
 """What a bit adds to (row, column)."""
 
@@ -76,10 +82,13 @@ class MatrixInstruction:
     """Whether elements of the operands lose bits, so that a program has to ask for it."""
     loads_matrices: bool = False
     """Whether a warp can load 8x8 matrices of 16-bit elements, also transposed (ldmatrix)."""
+    reads_shared: bool = False
+    """Whether it reads `a` and `b` from shared memory, while the threads continue; the lanes are
+    those of several warps then, and the maps of `a` and `b` are empty."""
 
     @property
     def lanes(self) -> int:
-        """The number of lanes of a warp."""
+        """The number of lanes of a warp, or of the warps that run it together."""
         return 1 << len(self.c.lanes)
 
     @property
@@ -92,6 +101,24 @@ class MatrixInstruction:
         if self.loads_matrices:
             return dtypes.uint32.vec(lane_map.count // 2)
         return self.bits.vec(lane_map.count)
+
+
+@dataclass(frozen=True)
+class SharedOperand:
+    """How an operand that an instruction reads from shared memory lies there."""
+
+    along_reduction: bool
+    """Whether the reduction is contiguous."""
+    panel_bytes: int
+    """The bytes from a panel to the next."""
+
+
+@dataclass(frozen=True)
+class AsyncProduct:
+    """An instruction on operands in shared memory."""
+
+    instruction: MatrixInstruction
+    operands: tuple[SharedOperand, SharedOperand]
 
 
 # ---- NVIDIA, sm_80 and later: a quad of lanes shares a row of `c` ----
@@ -123,6 +150,28 @@ MMA_TF32 = MatrixInstruction(
     LaneMap(_TF32_LANES, ((0, 4),)).transposed(),
     _MMA_C,
     rounds_operands=True,
+)
+
+
+# ---- NVIDIA, sm_90a alone: four warps, of which each has 16 rows of `c` ----
+
+_NOWHERE = LaneMap((), ())
+
+
+def _wgmma(columns: int, operand: DType, name: str) -> MatrixInstruction:
+    far = tuple((0, 8 << i) for i in range((columns // 8).bit_length() - 1))
+    c = LaneMap((*_QUAD_ROWS, (16, 0), (32, 0)), (*_MMA_C.registers, *far))
+    name = f"wgmma_m64n{columns}k16_{name}"
+    return MatrixInstruction(
+        name, 64, columns, 16, operand, dtypes.float32, _NOWHERE, _NOWHERE, c, reads_shared=True
+    )
+
+
+WGMMA_COLUMNS = (256, 128, 64)
+WGMMA = tuple(
+    _wgmma(columns, operand, name)
+    for operand, name in ((dtypes.float16, "f16"), (dtypes.bfloat16, "bf16"))
+    for columns in WGMMA_COLUMNS
 )
 
 
@@ -208,6 +257,8 @@ def matrix_instructions(dialect: str, architecture: str) -> tuple[MatrixInstruct
     """The matrix instructions of a device, the preferred ones first."""
     if dialect == "cuda":
         number = "".join(x for x in architecture if x.isdigit())
+        if architecture == "sm_90a":
+            return (*NVIDIA, *WGMMA)
         return NVIDIA if number and int(number) >= 80 else ()
     if dialect == "hip":
         if architecture in {"gfx940", "gfx941", "gfx942"}:

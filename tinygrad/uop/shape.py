@@ -16,6 +16,7 @@ SHAPELESS = frozenset(
         *(Ops.END, Ops.REDUCE, Ops.STAGE, Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.IF),
         *(Ops.ENDIF, Ops.BARRIER, Ops.SPECIAL, Ops.VECTORIZE, Ops.GEP, Ops.SHUFFLE),
         *(Ops.MMA, Ops.LOAD_MATRIX, Ops.COPY_ASYNC, Ops.COPY_COMMIT, Ops.COPY_WAIT),
+        *(Ops.MMA_BEGIN, Ops.MMA_ASYNC, Ops.MMA_COMMIT, Ops.MMA_WAIT, Ops.ASYNC_FENCE),
         Ops.CUSTOM,
     }
 )

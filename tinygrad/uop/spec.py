@@ -231,8 +231,13 @@ _WARP: dict[Ops, tuple[Check, ...]] = {
     Ops.LOAD_MATRIX: (must.sources(1), must.argument(bool)),
     Ops.COPY_COMMIT: (must.is_void,),
     Ops.COPY_WAIT: (must.is_void, must.argument(int)),
+    Ops.MMA_BEGIN: (must.is_void,),
+    Ops.MMA_ASYNC: (must.is_void, must.sources_are(Ops.RANGE, 3)),
+    Ops.MMA_COMMIT: (must.is_void,),
+    Ops.MMA_WAIT: (must.is_void, must.argument(int)),
+    Ops.ASYNC_FENCE: (must.is_void,),
 }
-"""Instructions of a warp, and the order of asynchronous copies."""
+"""Instructions of a warp, and the order of asynchronous copies and products."""
 
 KERNEL = Spec(
     "kernel graph",

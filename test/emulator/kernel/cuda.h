@@ -7,6 +7,7 @@
 #include "module.h"
 #include "numbers.h"
 #include "nvidia_matrix.h"
+#include "nvidia_wgmma.h"
 #include "warp.h"
 
 #define EMULATOR_SHARED_BYTES (48 << 10)
@@ -155,6 +156,7 @@ inline void copy_async_commit() { emulator::commit_copies(); }
 template <int GROUPS_IN_FLIGHT>
 inline void copy_async_wait() {
   emulator::await_copies(GROUPS_IN_FLIGHT);
+  emulator::note_fence(false);
 }
 
 #define load_matrix_x1(row) emulator::load_matrices<u32x1, false>(EMULATOR_SITE, row)
@@ -167,3 +169,24 @@ inline void copy_async_wait() {
 #define mma_m16n8k16_bf16(...) \
   emulator::mma_m16n8k16<emulator::float_of_bfloat16>(EMULATOR_SITE, __VA_ARGS__)
 #define mma_m16n8k8_tf32(...) emulator::mma_m16n8k8_tf32(EMULATOR_SITE, __VA_ARGS__)
+
+#define matrix_descriptor(matrix, panel_bytes) emulator::matrix_descriptor(matrix, panel_bytes)
+#define async_fence() emulator::note_fence(true)
+#define wgmma_begin() emulator::begin_products(EMULATOR_SITE)
+#define wgmma_commit() emulator::commit_products(EMULATOR_SITE)
+template <int GROUPS_IN_FLIGHT>
+inline void wgmma_wait(float *) {
+  emulator::await_products(GROUPS_IN_FLIGHT);
+}
+#define EMULATOR_WGMMA(columns, kind, convert)                                             \
+  template <int A_TRANSPOSED, int B_TRANSPOSED>                                            \
+  inline void wgmma_m64n##columns##k16_##kind(float *sums, uint64_t a, uint64_t b) {       \
+    emulator::begin_product<columns, convert, A_TRANSPOSED != 0, B_TRANSPOSED != 0>(sums, a, b); \
+  }
+EMULATOR_WGMMA(64, f16, emulator::float_of_half)
+EMULATOR_WGMMA(128, f16, emulator::float_of_half)
+EMULATOR_WGMMA(256, f16, emulator::float_of_half)
+EMULATOR_WGMMA(64, bf16, emulator::float_of_bfloat16)
+EMULATOR_WGMMA(128, bf16, emulator::float_of_bfloat16)
+EMULATOR_WGMMA(256, bf16, emulator::float_of_bfloat16)
+#undef EMULATOR_WGMMA

@@ -19,15 +19,14 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, RangeArg, UOp
 
 NO_RANGES: frozenset[UOp] = frozenset()
+_FIRST_OWN = {Ops.REDUCE: 1, Ops.MMA_WAIT: 1, Ops.STORE: 2, Ops.COPY_ASYNC: 2, Ops.MMA_ASYNC: 3}
+"""The place of the first source that is a loop which a node runs itself."""
 
 
 def own_ranges(node: UOp) -> tuple[UOp, ...]:
-    """The loops that a REDUCE, STORE or COPY_ASYNC runs itself; () for any other node."""
-    if node.op is Ops.REDUCE:
-        return node.src[1:]
-    if node.op in {Ops.STORE, Ops.COPY_ASYNC}:
-        return node.src[2:]
-    return ()
+    """The loops that a reduction, a store, a copy or an asynchronous product runs itself."""
+    first = _FIRST_OWN.get(node.op)
+    return () if first is None else node.src[first:]
 
 
 class FreeRanges:
@@ -89,7 +88,7 @@ class FreeRanges:
                 union = union | free if union else free
         if node.op is Ops.RANGE:
             return union | {node}
-        if node.op in {Ops.REDUCE, Ops.STORE, Ops.COPY_ASYNC}:
+        if node.op in _FIRST_OWN:
             own = own_ranges(node)
             return union.difference(own) if own else union
         return union

@@ -60,7 +60,7 @@ class _Placement:
         if found is None:
             found = ()
             for store in self.owners.get(axis, ()):
-                own = store.src[2:]
+                own = own_ranges(store)
                 path = (*self.context(store), *own[: own.index(axis) + 1])
                 if len(path) > len(found):
                     found = path

@@ -54,7 +54,7 @@ CUDA = GPUDialect(
     pointer="{type} *__restrict__ {name}",
     value="{type} {name}",
     struct=STRUCT,
-    shared="__shared__ __align__(16) ",
+    shared="__shared__ __align__({alignment}) ",
     static_shared_bytes=48 << 10,
 )
 

@@ -97,7 +97,7 @@ class GPUDialect(Dialect):
     struct: str
     """A vector type: `name`, `type` of a lane, `count` of lanes and `alignment` in bytes."""
     shared: str
-    """The qualifier of shared memory, which is aligned for the widest access."""
+    """The qualifier of shared memory: `alignment` in bytes."""
     static_shared_bytes: int = 1 << 30
     """Upper bound of the shared memory that a kernel declares; beyond it, the launch gives it."""
     header: str = ""

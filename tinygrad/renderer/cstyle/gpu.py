@@ -19,11 +19,15 @@ from tinygrad.renderer.cstyle.renderer import CStyleRenderer, Parameters
 from tinygrad.renderer.cstyle.values import declare_array
 from tinygrad.renderer.cstyle.warp import WARP_WRITERS
 from tinygrad.renderer.cstyle.writer import CWriter, unwrapped
+from tinygrad.renderer.matrix_instruction import SWIZZLE_BYTES, SWIZZLE_ROWS
 from tinygrad.renderer.target import PACKED_ITEMS
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
 SHARED_ALIGNMENT = 16
+"""Bytes that an array in shared memory is aligned to, for the widest access."""
+SWIZZLED_ALIGNMENT = SWIZZLE_ROWS * SWIZZLE_BYTES
+"""The same of arrays that matrix instructions read; their sizes are multiples of it."""
 LARGE_TILE_BYTES = 400
 """Bytes of the arrays of a thread from which on they determine how many blocks are resident."""
 VALUE_DTYPE = dtypes.int64
@@ -48,6 +52,10 @@ class GPUWriter(LaneWriter):
         self.is_large = _register_bytes(linear) >= LARGE_TILE_BYTES
         # bytes of shared memory that the launch gives, and of it those of declared arrays
         self.dynamic_bytes = dynamic_bytes
+        is_swizzled = any(u.op is Ops.MMA_ASYNC for u in linear)
+        self.shared = dialect.shared.format(
+            alignment=SWIZZLED_ALIGNMENT if is_swizzled else SHARED_ALIGNMENT
+        )
         self.shared_bytes = 0
 
     @property
@@ -94,13 +102,13 @@ class GPURenderer(CStyleRenderer):
     def declare_shared(self, w: GPUWriter, u: UOp) -> list[str]:
         """The declaration of an array in shared memory, which it names."""
         if not w.dynamic_bytes:
-            return [declare_array(w, u, self.dialect.shared)]
+            return [declare_array(w, u, w.shared)]
         assert isinstance(u.dtype, PtrDType)
         kind = w.library.type(memory_dtype(u.dtype.base))
         name, start = f"scratch{u.arg}", w.shared_bytes
         w.names[u] = name
         w.shared_bytes += _shared_bytes(u)
-        whole = f"extern {self.dialect.shared}unsigned char shared_memory[];"
+        whole = f"extern {w.shared}unsigned char shared_memory[];"
         array = f"{kind} *{name} = ({kind} *)(shared_memory + {start});"
         return [array] if start else [whole, array]
 

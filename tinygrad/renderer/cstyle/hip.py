@@ -21,7 +21,7 @@ HIP = GPUDialect(
     pointer="{type} *__restrict__ {name}",
     value="{type} {name}",
     struct=STRUCT,
-    shared="__shared__ __attribute__((aligned(16))) ",
+    shared="__shared__ __attribute__((aligned({alignment}))) ",
 )
 
 

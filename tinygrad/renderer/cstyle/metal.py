@@ -41,7 +41,7 @@ METAL = GPUDialect(
     block_number="block_number",
     thread_number="thread_number",
     struct="struct alignas({alignment}) {name} {{ {type} lane[{count}]; }};\n",
-    shared="alignas(16) threadgroup ",
+    shared="alignas({alignment}) threadgroup ",
     spaces={
         AddrSpace.GLOBAL: "device ",
         AddrSpace.LOCAL: "threadgroup ",

@@ -40,7 +40,7 @@ OPENCL = GPUDialect(
     struct=(
         "typedef struct {{ {type} lane[{count}]; }} __attribute__((aligned({alignment}))) {name};\n"
     ),
-    shared="__local __attribute__((aligned(16))) ",
+    shared="__local __attribute__((aligned({alignment}))) ",
     spaces={AddrSpace.GLOBAL: "__global ", AddrSpace.LOCAL: "__local "},
 )
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tinygrad.renderer.base import pointer_of
 from tinygrad.renderer.cstyle.lanes import LaneWriter
 from tinygrad.renderer.cstyle.writer import unwrapped
+from tinygrad.renderer.matrix_instruction import MatrixInstruction
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -42,11 +44,63 @@ def write_wait(w: LaneWriter, u: UOp) -> None:
     w.emit(f"copy_async_wait<{u.arg}>();")
 
 
+def write_async_product(w: LaneWriter, u: UOp) -> None:
+    """Write an instruction on operands in shared memory, each a descriptor, which warps run."""
+    sums, *addresses = (unwrapped(w.names[x]) for x in u.src[:3])
+    operands = u.arg.operands
+    matrices = [
+        f"matrix_descriptor({x}, {operand.panel_bytes})"
+        for x, operand in zip(addresses, operands, strict=True)
+    ]
+    name = u.arg.instruction.name
+    w.library.functions.setdefault(name, async_product_definition(u.arg.instruction))
+    is_transposed = ", ".join(str(int(not x.along_reduction)) for x in operands)
+    w.emit(f"{name}<{is_transposed}>({', '.join([sums, *matrices])});")
+
+
+def async_product_definition(x: MatrixInstruction) -> str:
+    """The function of the prelude that begins `c += a @ b`: one register operand for each sum."""
+    count = x.c.count
+    shape, kind = x.name.split("_")[1:]
+    lines = [
+        f"{', '.join(f'%{i}' for i in range(first, first + 16))}" for first in range(0, count, 16)
+    ]
+    registers = [
+        ", ".join(f'"+f"(c[{i}])' for i in range(first, first + 8)) for first in range(0, count, 8)
+    ]
+    return "\n".join(
+        [
+            "template <int a_is_transposed, int b_is_transposed>",
+            f"__device__ inline void {x.name}(float *c, unsigned long long a,"
+            " unsigned long long b) {",
+            f'  asm volatile("wgmma.mma_async.sync.aligned.{shape}.f32.{kind}.{kind} {{"',
+            *(f'    "{line},"' for line in lines[:-1]),
+            f'    "{lines[-1]}}}, "',
+            f'    "%{count}, %{count + 1}, 1, 1, 1, %{count + 2}, %{count + 3};"',
+            *(f"    {':' if not i else ' '} {x}," for i, x in enumerate(registers[:-1])),
+            f"      {registers[-1]}",
+            '    : "l"(a), "l"(b), "n"(a_is_transposed), "n"(b_is_transposed));',
+            "}\n",
+        ]
+    )
+
+
+def write_async_wait(w: LaneWriter, u: UOp) -> None:
+    """Write a wait until products of at most some groups run; the sums are kept in registers."""
+    array = pointer_of(u.src[0])
+    w.emit(f"wgmma_wait<{u.arg}>({w.names[array]});")
+
+
 WARP_WRITERS: dict[Ops, Callable[[LaneWriter, UOp], None]] = {
     Ops.MMA: write_product,
     Ops.LOAD_MATRIX: write_matrix_load,
     Ops.COPY_ASYNC: write_async_copy,
     Ops.COPY_COMMIT: write_commit,
     Ops.COPY_WAIT: write_wait,
+    Ops.ASYNC_FENCE: lambda w, u: w.emit("async_fence();"),
+    Ops.MMA_BEGIN: lambda w, u: w.emit("wgmma_begin();"),
+    Ops.MMA_ASYNC: write_async_product,
+    Ops.MMA_COMMIT: lambda w, u: w.emit("wgmma_commit();"),
+    Ops.MMA_WAIT: write_async_wait,
     Ops.NOOP: lambda w, u: None,
 }

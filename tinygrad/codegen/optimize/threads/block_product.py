@@ -27,11 +27,12 @@ from tinygrad.codegen.analysis.ranges import FreeRanges, substitute
 from tinygrad.codegen.optimize.contraction import Contraction, find_contraction
 from tinygrad.codegen.optimize.nest import Nest, points
 from tinygrad.codegen.optimize.staging import row_major_index
+from tinygrad.codegen.optimize.threads.async_product import multiply_stages
 from tinygrad.codegen.optimize.threads.block_tile import (
     GROUPED_BLOCKS,
     BlockTile,
     ProductSize,
-    choose_tile,
+    rank_tiles,
 )
 from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width, flatten
 from tinygrad.codegen.optimize.threads.fragments import (
@@ -58,24 +59,33 @@ MIN_LANES = 32
 # bytes of the widest store of neighbouring sums
 STORE_BYTES = 16
 
-choose = functools.lru_cache(maxsize=4096)(choose_tile)
+rank = functools.lru_cache(maxsize=4096)(rank_tiles)
 
 
 def tile_block_product(nest: Nest) -> bool:
     """Tile the nest if it is one contraction that fills blocks; returns whether it is tiled."""
-    found = find_contraction(nest)
-    product = None if found is None else _find_product(found)
-    if product is None or min(product.size.rows, product.size.columns) < MIN_SIDE:
-        return False
-    if product.size.depth < MIN_DEPTH:
-        return False
-    target = nest.renderer.target
-    instructions = product.instructions(target.matrix, target.warp)
-    tile = choose(instructions, product.size, target, nest.threads)
-    if tile is None:
+    product = find_product(nest)
+    tile = None if product is None else nest.choose(product_options(nest, product))
+    if product is None or tile is None:
         return False
     _BlockProduct(nest, product, tile).build()
     return True
+
+
+def find_product(nest: Nest) -> Product | None:
+    """The nest as one matrix product, large enough for tiles, or None."""
+    found = find_contraction(nest)
+    product = None if found is None else _find_product(found)
+    if product is None or min(product.size.rows, product.size.columns) < MIN_SIDE:
+        return None
+    return product if product.size.depth >= MIN_DEPTH else None
+
+
+def product_options(nest: Nest, product: Product) -> tuple[BlockTile, ...]:
+    """The tiles that fit the target, that of least predicted time first."""
+    target = nest.renderer.target
+    instructions = product.instructions(target.matrix, target.warp)
+    return rank(instructions, product.size, target, nest.threads)
 
 
 @dataclass(frozen=True)
@@ -153,10 +163,11 @@ class _BlockProduct:
         self.product = product
         self.factory = nest.factory
         steps = product.reduction.blocks(tile.depth)
-        stages = tile.stages if isinstance(steps, UOp) else min(tile.stages, steps)
         self.tile = tile
-        self.stages = stages
         self.instruction = tile.instruction
+        least = steps if isinstance(steps, int) else tile.stages
+        stages = min(tile.stages, least + 2 * tile.read_later)
+        self.stages = stages
         self.step = self.factory.new(steps, AxisType.REDUCE)
         self.thread = self.factory.new(tile.threads, AxisType.LOCAL)
         self.row_block, self.column_block, self.grid = self.blocks()
@@ -174,6 +185,7 @@ class _BlockProduct:
                 (length, tile.depth, stages),
                 self.number(),
                 free,
+                self.instruction.reads_shared,
             )
             for x, axis, length in zip(product.operands, axes, lengths, strict=True)
         )
@@ -219,26 +231,31 @@ class _BlockProduct:
             for tile, x, block in zip(self.shared, memory, blocks, strict=True)
         ]
 
-    def staged(self) -> tuple[UOp, ...]:
-        """The shared memory of both operands, as one step of the reduction may read it."""
+    def pipeline(self) -> Stages:
+        """The stages of both operands."""
         memory = tuple(x.memory for x in self.shared)
-        stages = Stages(memory, self.stages, self.step, self.thread, self.fill)
-        return stages.read(stages.begin())
+        later = self.tile.read_later
+        return Stages(memory, self.stages, self.step, self.thread, self.fill, later)
 
     # ---- sums in registers ----
 
     def accumulate(self) -> tuple[UOp, UOp]:
         """The store that updates the sums, and their registers."""
         x, tile = self.instruction, self.tile
-        memory = self.staged()
-        # what is not copied asynchronously passes through registers, which leaves fewer of them for
-        # the fragments of several steps
-        unrolls = self.nest.renderer.target.has_async_copy
-        inner = self.factory.new(tile.steps, AxisType.TILE if unrolls else AxisType.REDUCE)
         size = tile.repeats[0] * tile.repeats[1] * x.c.count
         sums = self.registers(x.accumulator, size)
         cleared = self.factory.new(size, AxisType.TILE)
         clear = sums.after(self.thread).index(cleared).store(0, cleared)
+        stages = self.pipeline()
+        if x.reads_shared:
+            start = sums.after(clear)
+            done = multiply_stages(stages, self.shared, tile, self.warp, start, self.factory)
+            return done, sums
+        memory = stages.read(stages.begin())
+        # what is not copied asynchronously passes through registers, which leaves fewer of them for
+        # the fragments of several steps
+        unrolls = self.nest.renderer.target.has_async_copy
+        inner = self.factory.new(tile.steps, AxisType.TILE if unrolls else AxisType.REDUCE)
         fragments = [self.load(side, memory[side], inner) for side in (0, 1)]
         tiles = [self.factory.new(n, AxisType.TILE) for n in tile.repeats]
         a, b = (

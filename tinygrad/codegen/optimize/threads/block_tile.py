@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tinygrad.codegen.analysis.resources import Resources, resident_blocks
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer import Target
-from tinygrad.renderer.matrix_instruction import MatrixInstruction
+from tinygrad.renderer.matrix_instruction import SWIZZLE_BYTES, MatrixInstruction
 
 # bytes of an aligned access, which also pad the rows of shared memory: banks of a column differ
 ACCESS_BYTES = 16
@@ -29,11 +29,18 @@ STEP_CYCLES = 40.0
 # what a multiprocessor does in a cycle: multiply-adds, and bytes of shared memory and of the cache
 MULTIPLY_ADDS_PER_CYCLE = 128.0
 MATRIX_MULTIPLY_ADDS_PER_CYCLE = {1: 4096.0, 2: 2048.0, 4: 1024.0}
+# the share of it that instructions reach on operands in registers
+SYNCHRONOUS_SHARE = 0.5
 SHARED_BYTES_PER_CYCLE = 128.0
 CACHE_BYTES_PER_CYCLE = 32.0
 # arrangements of the warps of a block along rows and columns
 WARPS = ((2, 4), (4, 2), (2, 2), (1, 4), (4, 1), (1, 2), (2, 1))
+# likewise of groups of warps that run an instruction together
+WARP_GROUPS = ((2, 1), (1, 2), (1, 1))
+WARP_LANES = 32
 SCHEDULERS = 4
+# steps whose asynchronous products may be running while the next step begins its own
+STEPS_IN_FLIGHT = 1
 # blocks along the rows that run together, so that they share operands in the cache
 GROUPED_BLOCKS = 8
 
@@ -74,11 +81,18 @@ class BlockTile:
 
     @property
     def shared_bytes(self) -> int:
-        """The shared memory of a block, with rows padded along the longer side."""
+        """The shared memory of a block, with rows, if they are, padded along the longer side."""
         itemsize = self.instruction.operand.itemsize
         sides = self.rows + self.columns
         padding = ACCESS_BYTES * max(2 * self.depth, sides)
+        if self.instruction.reads_shared:
+            padding = 0
         return self.stages * (sides * self.depth * itemsize + padding)
+
+    @property
+    def read_later(self) -> int:
+        """Steps that may still be reading their stages when the next begins to fill one."""
+        return STEPS_IN_FLIGHT if self.instruction.reads_shared else 0
 
     @property
     def registers(self) -> int:
@@ -116,19 +130,37 @@ class ProductSize:
     batch: int
 
 
+Sizes = tuple[int, ...]
+
+
 def candidates(instruction: MatrixInstruction, target: Target) -> Iterator[BlockTile]:
     """The tiles that fit the target."""
-    is_matrix = bool(instruction.name)
-    heights = (4, 2, 1) if is_matrix else (8, 4, 2)
-    widths = (8, 4, 2) if is_matrix else (2, 1)
-    stages = (4, 3, 2, 1) if target.has_async_copy else (2, 1)
-    steps = {bytes_ // instruction.operand.itemsize // instruction.k for bytes_ in (64, 128)}
-    for warps, rows, columns, deep, count in itertools.product(
-        WARPS, heights, widths, sorted(steps), stages
-    ):
-        tile = BlockTile(instruction, warps, (rows, columns), deep, count)
+    if instruction.reads_shared:
+        # a row is one of a swizzled panel; of the stages, one is read and another may still be
+        choices = _tiles(instruction, WARP_GROUPS, (2, 1), (1,), (SWIZZLE_BYTES,), (5, 4, 3))
+    else:
+        heights, widths = ((4, 2, 1), (8, 4, 2)) if instruction.name else ((8, 4, 2), (2, 1))
+        stages = (4, 3, 2, 1) if target.has_async_copy else (2, 1)
+        choices = _tiles(instruction, WARPS, heights, widths, (64, 128), stages)
+    for tile in choices:
         if tile.blocks_per_unit(target) and _is_filled_evenly(tile):
             yield tile
+
+
+def _tiles(
+    instruction: MatrixInstruction,
+    warps: tuple[tuple[int, int], ...],
+    heights: Sizes,
+    widths: Sizes,
+    row_bytes: Sizes,
+    stages: Sizes,
+) -> Iterator[BlockTile]:
+    """The tiles of all choices."""
+    steps = [x // instruction.operand.itemsize // instruction.k for x in row_bytes]
+    for arrangement, rows, columns, deep, count in itertools.product(
+        warps, heights, widths, steps, stages
+    ):
+        yield BlockTile(instruction, arrangement, (rows, columns), deep, count)
 
 
 def _is_filled_evenly(tile: BlockTile) -> bool:
@@ -144,37 +176,41 @@ def cost(tile: BlockTile, size: ProductSize, target: Target) -> float:
     x = tile.instruction
     blocks = size.batch * ceildiv(size.rows, tile.rows) * ceildiv(size.columns, tile.columns)
     resident = min(tile.blocks_per_unit(target), ceildiv(blocks, target.units))
-    rate = (
-        MATRIX_MULTIPLY_ADDS_PER_CYCLE[x.operand.itemsize] / 2
-        if x.name
-        else MULTIPLY_ADDS_PER_CYCLE
-    )
+    rate = MULTIPLY_ADDS_PER_CYCLE
+    if x.name:
+        share = 1.0 if x.reads_shared else SYNCHRONOUS_SHARE
+        rate = MATRIX_MULTIPLY_ADDS_PER_CYCLE[x.operand.itemsize] * share
     products = tile.rows * tile.columns * tile.depth
     # a unit has several schedulers, each of which runs some of the warps
-    rate *= min(1.0, resident * math.prod(tile.warps) / SCHEDULERS)
-    # lanes read fragments from shared memory, a block fills it from the cache
-    fragments = tile.repeats[0] * x.a.count + tile.repeats[1] * x.b.count
-    read = tile.threads * tile.steps * fragments * x.operand.itemsize
+    warps = math.prod(tile.warps) * (x.lanes // WARP_LANES if x.reads_shared else 1)
+    rate *= min(1.0, resident * warps / SCHEDULERS)
+    # lanes, or instructions, read fragments from shared memory, a block fills it from the cache
+    if x.reads_shared:
+        read = math.prod(tile.warps) * math.prod(tile.repeats) * (x.m + x.n) * tile.depth
+    else:
+        fragments = tile.repeats[0] * x.a.count + tile.repeats[1] * x.b.count
+        read = tile.threads * tile.steps * fragments
+    read *= x.operand.itemsize
     filled = (tile.rows + tile.columns) * tile.depth * x.operand.itemsize
     step = max(products / rate, read / SHARED_BYTES_PER_CYCLE, filled / CACHE_BYTES_PER_CYCLE)
     # stages and other blocks hide latency
-    hidden = min(4, resident * max(1, tile.stages - 1))
+    hidden = min(4, resident * max(1, tile.stages - 1 - tile.read_later))
     overhead = BLOCK_CYCLES / resident
     steps = ceildiv(size.depth, tile.depth)
     return ceildiv(blocks, target.units) * (steps * (step + STEP_CYCLES * 4 / hidden) + overhead)
 
 
-def choose_tile(
+def rank_tiles(
     instructions: tuple[MatrixInstruction, ...],
     size: ProductSize,
     target: Target,
     threads: int | None = None,
-) -> BlockTile | None:
-    """The tile of least cost, with blocks of so many threads if given, or None if none fits."""
+) -> tuple[BlockTile, ...]:
+    """The tiles that fit, with blocks of so many threads if given, that of least cost first."""
     found = [
         tile
         for x in instructions
         for tile in candidates(x, target)
         if threads is None or tile.threads == threads
     ]
-    return min(found, key=lambda tile: cost(tile, size, target), default=None)
+    return tuple(sorted(found, key=lambda tile: cost(tile, size, target)))

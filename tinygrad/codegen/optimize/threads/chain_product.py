@@ -33,6 +33,8 @@ def tile_chain_product(nest: Nest, chain: Chain) -> bool:
         return False
     target = nest.renderer.target
     for instruction in target.matrix:
+        if instruction.reads_shared:
+            continue
         found = find_matrix_chain(chain, instruction)
         if found is None or extent(chain.row) < MIN_ROWS:
             continue

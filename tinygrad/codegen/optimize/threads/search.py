@@ -15,6 +15,7 @@ from tinygrad.codegen.analysis.ranges import RangeFactory
 from tinygrad.codegen.analysis.resources import Resources, estimate_resources, occupancy
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.normalize import normalize
+from tinygrad.codegen.optimize.threads.block_product import find_product, product_options
 from tinygrad.codegen.optimize.threads.elementwise import element_options, order_loops
 from tinygrad.codegen.optimize.threads.reduction import find_rows, group_options
 from tinygrad.codegen.optimize.threads.transpose import transpose_options
@@ -40,6 +41,9 @@ def mappings(kernel: UOp, renderer: Renderer) -> list[Any]:
     sink = normalize(kernel)
     nest = Nest(UOp.sink(*sink.src), renderer, RangeFactory(sink.toposort()))
     options: list[Any] = []
+    product = find_product(nest)
+    if product is not None:
+        options += product_options(nest, product)
     rows = find_rows(nest)
     if rows is not None:
         options += group_options(nest, rows)

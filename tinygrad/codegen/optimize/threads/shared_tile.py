@@ -2,7 +2,8 @@
 
 A tile has rows along one axis of the operand and the reduction along the other; whichever is
 contiguous in global memory is contiguous in the tile. Rows are padded by one access, so that the
-same column of neighbouring rows is in different banks. There is a copy of the tile for each stage.
+same column of neighbouring rows is in different banks; for instructions that read shared memory
+themselves they are cut into swizzled panels instead. There is a copy of the tile for each stage.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tinygrad.codegen.optimize.threads.block_tile import ACCESS_BYTES
 from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.helpers import ceildiv
+from tinygrad.renderer.matrix_instruction import SWIZZLE_BYTES, SWIZZLE_ROWS, SharedOperand
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -53,6 +55,8 @@ class SharedTile:
     """Whether the reduction is contiguous."""
     width: int
     """Elements of one access to global memory."""
+    swizzled: bool = False
+    """Whether rows are cut into swizzled panels, and not padded."""
 
     @property
     def row_length(self) -> int:
@@ -65,21 +69,47 @@ class SharedTile:
         return self.length if self.along_reduction else self.depth
 
     @property
-    def stride(self) -> int:
-        """The elements from one row to the next."""
-        return self.row_length + ACCESS_BYTES // self.dtype.itemsize
+    def stage_size(self) -> int:
+        """The elements of a stage."""
+        padding = 0 if self.swizzled else ACCESS_BYTES // self.dtype.itemsize
+        return self.row_count * (self.row_length + padding)
+
+    @property
+    def panel_size(self) -> int:
+        """The elements of a panel, of all rows."""
+        return self.row_count * (SWIZZLE_BYTES // self.dtype.itemsize)
 
     @property
     def memory(self) -> UOp:
         """The shared memory of all stages."""
-        size = self.stages * self.row_count * self.stride
-        return UOp(Ops.DEFINE_LOCAL, self.dtype.ptr(size, AddrSpace.LOCAL), (), self.number)
+        pointer = self.dtype.ptr(self.stages * self.stage_size, AddrSpace.LOCAL)
+        return UOp(Ops.DEFINE_LOCAL, pointer, (), self.number)
 
-    def address(self, memory: UOp, stage: UOp, outer: UOp, deep: UOp) -> UOp:
-        """The address of an element; `memory` may be an AFTER."""
+    @property
+    def shape(self) -> SharedOperand:
+        """How an instruction that reads shared memory finds the elements."""
+        return SharedOperand(self.along_reduction, self.panel_size * self.dtype.itemsize)
+
+    def address(self, memory: UOp, stage: UOp, outer: UOp, deep: UOp, lane: UOp | int = 0) -> UOp:
+        """The address of an element, or of lane `lane` of the 16-byte access that starts there;
+        `memory` may be an AFTER.
+        """
         row, column = (outer, deep) if self.along_reduction else (deep, outer)
-        index = stage * (self.row_count * self.stride) + row * self.stride + column
-        return memory.index(collect(index))
+        inside = self._swizzled(row, column) if self.swizzled else self._padded(row, column)
+        return memory.index(collect(stage * self.stage_size + inside + lane))
+
+    def _padded(self, row: UOp, column: UOp) -> UOp:
+        return row * (self.stage_size // self.row_count) + column
+
+    def _swizzled(self, row: UOp, column: UOp) -> UOp:
+        panel, column = divided(column, SWIZZLE_BYTES // self.dtype.itemsize)
+        chunk, inside = divided(column, ACCESS_BYTES // self.dtype.itemsize)
+        turn = divided(row, SWIZZLE_ROWS)[1]
+        place = chunk if turn.vmax == 0 else UOp(Ops.XOR, dtypes.index, (chunk, turn))
+        first = row * (self.panel_size // self.row_count) + place * (
+            ACCESS_BYTES // self.dtype.itemsize
+        )
+        return panel * self.panel_size + first + inside
 
     def fill(
         self,
@@ -104,15 +134,16 @@ class SharedTile:
         exists = None if total % threads == 0 else number < total
         row, group = divided(number, per_row)
         first = group * self.width
-        column, own = first, [loop]
+        lane: UOp | int = 0
+        own = [loop]
         if self.width > 1:
             lane = factory.new(self.width, AxisType.VECTOR)
-            column, own = first + lane, [loop, lane]
+            own = [loop, lane]
         if exists is not None:
             condition = and_conditions(exists, condition)
-        value = self.element(block, step, row, column, first, condition)
-        outer, deep = (row, column) if self.along_reduction else (column, row)
-        address = self.address(memory, stage, outer, deep)
+        value = self.element(block, step, row, first + lane, first, condition)
+        outer, deep = (row, first) if self.along_reduction else (first, row)
+        address = self.address(memory, stage, outer, deep, lane)
         if exists is not None:
             address = address.src[0].index(address.src[1], exists)
         return address.store(value, *own)
@@ -169,6 +200,7 @@ def shared_tile(
     size: tuple[int, int, int],
     number: int,
     free: FreeRanges,
+    swizzled: bool = False,
 ) -> SharedTile:
     """The tile of an operand; `size` is the length, the depth and the number of stages."""
     addresses = [u.src[0] for u in operand.toposort() if u.op is Ops.LOAD]
@@ -176,8 +208,9 @@ def shared_tile(
     deep, wide = (contiguous_width(addresses, axis, widest, free) for axis in (reduction, outer))
     along = deep > wide or (deep == wide and _is_along(addresses, reduction.loops[-1], free))
     length, depth, stages = size
+    width = max(deep, wide)
     return SharedTile(
-        operand, dtype, outer, reduction, length, depth, stages, number, along, max(deep, wide)
+        operand, dtype, outer, reduction, length, depth, stages, number, along, width, swizzled
     )
 
 

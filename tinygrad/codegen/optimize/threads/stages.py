@@ -6,7 +6,8 @@
         begin to fill the stage that the step before read
         ... read the stage ...
 
-With one stage, a barrier before and one after the fill separate it from the reads.
+With one stage, a barrier before and one after the fill separate it from the reads. Where
+steps read asynchronously, a step fills the stage that was read before those that may still be read.
 """
 
 from __future__ import annotations
@@ -32,11 +33,18 @@ class Stages:
     step: UOp
     thread: UOp
     fill: Fill
+    read_later: int = 0
+    """Steps that may still be reading their stages when the next step begins to fill one."""
+
+    @property
+    def ahead(self) -> int:
+        """The stages that are filled ahead."""
+        return self.count - 1 - self.read_later
 
     def begin(self, *before: UOp) -> list[UOp]:
         """Fill the first stages after some effects; returns the effects that were begun."""
         begun = list(before)
-        for number in range(self.count - 1):
+        for number in range(self.ahead):
             step = UOp.const(dtypes.index, number)
             stores = self.fill(after(self.memory, begun), step, self._exists(step))
             begun = [commit(stores)]
@@ -48,11 +56,17 @@ class Stages:
             before = barrier(*begun, self.step, self.thread)
             filled = self.fill(after(self.memory, [before]), self.step, None)
             return after(self.memory, [barrier(*filled)])
-        ahead = self.count - 1
-        ready = barrier(wait([*begun, self.step], ahead - 1))
-        step = self.step + ahead
-        stores = self.fill(after(self.memory, [ready]), step, self._exists(step))
-        return after(self.memory, [ready, commit(stores)])
+        ready = barrier(self.filled(begun))
+        return after(self.memory, [ready, self.refill(ready)])
+
+    def filled(self, begun: Sequence[UOp]) -> UOp:
+        """The wait of a thread for its copies of the oldest stage."""
+        return wait([*begun, self.step], self.ahead - 1)
+
+    def refill(self, *before: UOp) -> UOp:
+        """The begin to fill a later stage, after some effects."""
+        step = self.step + self.ahead
+        return commit(self.fill(after(self.memory, before), step, self._exists(step)))
 
     def _exists(self, step: UOp) -> UOp | None:
         """The condition that a step of the loop is not past its end."""

@@ -163,3 +163,34 @@ __device__ inline f32x4 mma_m16n8k8_tf32(f32x4 a, f32x2 b, f32x4 c) {
       "r"(round_to_tf32(b.lane[0])), "r"(round_to_tf32(b.lane[1])));
   return c;
 }
+
+// ---- matrix instructions of four warps, which read shared memory while the threads continue ----
+
+// What this thread wrote to shared memory is seen by instructions that read it asynchronously.
+__device__ inline void async_fence() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// A matrix in panels of 128-byte rows, of which 8 are swizzled; the bytes from a panel to the next.
+__device__ inline unsigned long long matrix_descriptor(const void *matrix, unsigned int panel) {
+  unsigned int low = (shared_address(matrix) & 0x3ffff) >> 4 | panel >> 4 << 16;
+  unsigned int high = 8 * 128 >> 4 | 1u << 30;
+  return (unsigned long long)high << 32 | low;
+}
+
+// The registers of sums are what earlier instructions made them.
+__device__ inline void wgmma_begin() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+// Ends a group of products.
+__device__ inline void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Waits until at most so many groups are running; no use of the sums moves before it.
+template <int groups, int count> __device__ inline void wgmma_wait(float (&sums)[count]) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(groups) : "memory");
+  #pragma unroll
+  for (int i = 0; i < count; i++) asm volatile("" : "+f"(sums[i]) :: "memory");
+}

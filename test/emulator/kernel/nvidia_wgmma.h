@@ -1,0 +1,126 @@
+// wgmma: four warps multiply matrices in shared memory, while their threads continue.
+//
+// A product happens when it is awaited, and its operands may not change from its begin on: each
+// thread remembers a hash of a part of them, so that a barrier or a wait that is missing before or
+// after it is an error in both orders. A matrix lies in panels of 128-byte rows, of which 8 are
+// swizzled; a descriptor is its address and the bytes from a panel to the next.
+#pragma once
+
+#include "matrix.h"
+
+namespace emulator {
+
+constexpr unsigned WGMMA_DEPTH = 16, PANEL_ROW_BYTES = 128, MAX_PENDING = 32;
+constexpr uint64_t ADDRESS_BITS = (uint64_t{1} << 44) - 1;
+
+inline uint64_t matrix_descriptor(const void *matrix, unsigned panel_bytes) {
+  return reinterpret_cast<uint64_t>(matrix) >> 4 | static_cast<uint64_t>(panel_bytes >> 4) << 44;
+}
+
+// An element of a matrix; 16 columns along the reduction are contiguous unless it is transposed.
+template <bool TRANSPOSED>
+EMULATOR_UNCHECKED const unsigned short *element(uint64_t descriptor, unsigned row, unsigned deep) {
+  uint64_t panel = row * 2 / PANEL_ROW_BYTES * (descriptor >> 44 << 4);
+  uint64_t offset = TRANSPOSED ? panel + deep * PANEL_ROW_BYTES + row * 2 % PANEL_ROW_BYTES
+                               : row * PANEL_ROW_BYTES + deep * 2;
+  uint64_t address = ((descriptor & ADDRESS_BITS) << 4) + offset;
+  return reinterpret_cast<const unsigned short *>(address ^ (address >> 7 & 7) << 4);
+}
+
+struct Product {
+  float *sums;
+  uint64_t a, b, hash;
+  uint64_t (*read)(uint64_t a, uint64_t b);
+  void (*add)(const Product &product);
+  unsigned group;
+};
+
+// The products of a thread that were begun and not awaited, oldest first.
+struct Products {
+  Product pending[MAX_PENDING];
+  unsigned count, groups, complete;
+  bool is_fenced;
+};
+template <class T>
+EMULATOR_UNCHECKED T &of_this_thread() {
+  static T all[MAX_THREADS];  // of the one block that runs; the module has a copy for each such
+  return all[self().index];
+}
+
+// The row of the first element of a lane; the other one is 8 below.
+EMULATOR_UNCHECKED inline unsigned wgmma_row() { return self().warp % 4 * 16 + self().lane / 4; }
+
+// An access of this thread, which checks see.
+inline __attribute__((noinline)) uint64_t add_to_hash(uint64_t hash, const unsigned short *of) {
+  return (hash ^ *of) * 0x9e3779b97f4a7c15 + (hash >> 29);
+}
+
+// A hash of the rows of `a` and of some columns of `b`; the lanes of a warp read all columns.
+template <unsigned COLUMNS, bool A_TRANSPOSED, bool B_TRANSPOSED>
+EMULATOR_UNCHECKED uint64_t read_operands(uint64_t a, uint64_t b) {
+  uint64_t hash = 0;
+  for (unsigned k = 0; k < WGMMA_DEPTH; k++) {
+    for (unsigned below = 0; below <= 8; below += 8)
+      hash = add_to_hash(hash, element<A_TRANSPOSED>(a, wgmma_row() + below, k));
+    for (unsigned column = self().lane; column < COLUMNS; column += 32)
+      hash = add_to_hash(hash, element<B_TRANSPOSED>(b, column, k));
+  }
+  return hash;
+}
+
+template <unsigned COLUMNS, bool A_TRANSPOSED, bool B_TRANSPOSED, float (*CONVERT)(unsigned short)>
+EMULATOR_UNCHECKED void add_product(const Product &product) {
+  float left[2][WGMMA_DEPTH];
+  for (unsigned k = 0; k < WGMMA_DEPTH; k++) {
+    for (unsigned i = 0; i < 2; i++)
+      left[i][k] = CONVERT(*element<A_TRANSPOSED>(product.a, wgmma_row() + i * 8, k));
+  }
+  for (unsigned i = 0; i < COLUMNS / 2; i++) {
+    unsigned column = self().lane % 4 * 2 + i % 2 + i / 4 * 8;
+    for (unsigned k = 0; k < WGMMA_DEPTH; k++) {
+      float right = CONVERT(*element<B_TRANSPOSED>(product.b, column, k));
+      product.sums[i] += left[i / 2 % 2][k] * right;
+    }
+  }
+}
+
+template <unsigned COLUMNS, float (*CONVERT)(unsigned short), bool A_TRANSPOSED, bool B_TRANSPOSED>
+EMULATOR_UNCHECKED void begin_product(float *sums, uint64_t a, uint64_t b) {
+  Products &mine = of_this_thread<Products>();
+  if (!mine.is_fenced) fail("a matrix instruction reads copies that no async_fence() follows", 0);
+  if (mine.count == MAX_PENDING) fail("too many matrix instructions are not awaited", 0);
+  auto read = read_operands<COLUMNS, A_TRANSPOSED, B_TRANSPOSED>;
+  auto add = add_product<COLUMNS, A_TRANSPOSED, B_TRANSPOSED, CONVERT>;
+  mine.pending[mine.count++] = {sums, a, b, read(a, b), read, add, mine.groups};
+}
+
+EMULATOR_UNCHECKED inline void note_fence(bool is_fenced) {
+  of_this_thread<Products>().is_fenced = is_fenced;
+}
+
+// All lanes of the warp come there.
+EMULATOR_UNCHECKED inline void begin_products(Site site) {
+  char nothing;
+  meet(site, ALL_LANES, &nothing, [](void *const *) {});
+}
+
+EMULATOR_UNCHECKED inline void commit_products(Site site) {
+  begin_products(site);
+  of_this_thread<Products>().groups++;
+}
+
+EMULATOR_UNCHECKED inline void await_products(unsigned groups_in_flight) {
+  Products &mine = of_this_thread<Products>();
+  unsigned done = 0;
+  for (; done < mine.count; done++) {
+    const Product &product = mine.pending[done];
+    if (product.group + groups_in_flight >= mine.groups) break;
+    if (product.read(product.a, product.b) != product.hash)
+      fail("an operand of a matrix instruction changes while it is read", 0);
+    product.add(product);
+  }
+  for (unsigned i = done; i < mine.count; i++) mine.pending[i - done] = mine.pending[i];
+  mine.count -= done;
+}
+
+}  // namespace emulator
