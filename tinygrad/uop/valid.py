@@ -271,10 +271,17 @@ def _cost(u: Node) -> int:
 _WEIGHTS = {Ops.CONST: 1, Ops.IDIV: 12, Ops.MOD: 12}
 
 
+def is_always(condition: Node) -> bool:
+    """Whether a condition is the constant True, in all lanes if it is a vector."""
+    if condition.op is not Ops.CONST:
+        return False
+    return all(condition.arg) if isinstance(condition.arg, tuple) else bool(condition.arg)
+
+
 def simplify_index(u: Node) -> Node | None:
     """Simplify the condition and the index of an INDEX; drop a condition that always holds."""
     pointer, index, condition = u.src
     condition = simplify_valid(condition)
     if condition.op is not Ops.CONST:
         return u.replace(src=(pointer, uop_given_valid(condition, index), condition))
-    return u.replace(src=(pointer, index) if condition.arg else (pointer, index, condition))
+    return u.replace(src=(pointer, index) if is_always(condition) else (pointer, index, condition))

@@ -17,6 +17,7 @@ from tinygrad.codegen.analysis.affine_index import (
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, RangeArg, UOp
+from tinygrad.uop.valid import is_always
 
 NO_RANGES: frozenset[UOp] = frozenset()
 _FIRST_OWN = {Ops.REDUCE: 1, Ops.MMA_WAIT: 1, Ops.STORE: 2, Ops.COPY_ASYNC: 2, Ops.MMA_ASYNC: 3}
@@ -137,7 +138,7 @@ def rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
         return UOp.const(dtypes.bool, bool(new.vmin))
     if node.op is Ops.AND and node.dtype is dtypes.bool:
         return and_conditions(*src)
-    if node.op is Ops.INDEX and len(src) == 3 and src[2].op is Ops.CONST and src[2].arg:
+    if node.op is Ops.INDEX and len(src) == 3 and is_always(src[2]):
         return UOp(Ops.INDEX, node.dtype, src[:2], node.arg)
     return new
 
