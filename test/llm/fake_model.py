@@ -10,7 +10,7 @@ import numpy
 
 from test.llm.vocabularies import spelling_of_bytes
 from tinygrad import Tensor
-from tinygrad.apps.language.generation.kv_cache import BLOCK_TOKENS, KVCache
+from tinygrad.apps.language.generation.kv_cache import BLOCK_TOKENS, HostBlock, KVCache
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 START, END, PYTHON_TAG = 256, 257, 258
@@ -56,11 +56,11 @@ class FakeCache(KVCache):
     def copy_prefix(self, source: KVCache, count: int) -> None:
         self.tokens = source.tokens[:count]
 
-    def copy_block(self, start: int) -> Tensor:
+    def copy_block(self, start: int) -> HostBlock:
         self.copied += 1
-        return Tensor(self.tokens[start : start + BLOCK_TOKENS])
+        return HostBlock(Tensor(self.tokens[start : start + BLOCK_TOKENS]))
 
-    def write_block(self, start: int, block: Tensor) -> None:
+    def write_block(self, start: int, block: HostBlock) -> None:
         self.written += 1
 
 

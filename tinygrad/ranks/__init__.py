@@ -28,7 +28,7 @@ from tinygrad.ranks.mpi import MpiWire, RanksError
 from tinygrad.settings import CPU_COUNT, DEBUG, RANK_DEVICES, RANK_HOST, RANKS, getenv
 from tinygrad.sharding import LocalDevices, Rank, Topology, set_local_devices, set_topology
 
-__all__ = ["RanksError", "alone", "gather", "join", "rank", "size"]
+__all__ = ["RanksError", "alone", "end_all", "gather", "join", "listen", "rank", "size", "tell"]
 
 # the variables in which launchers tell a process how many there are; the last launcher may have
 # started one of the others on each host
@@ -43,6 +43,8 @@ LAST_WORDS_S = 0.5
 
 class _Joined:
     rank: Rank | None = None
+    wire: MpiWire | None = None
+    world: Any = None
 
 
 def rank() -> int:
@@ -64,6 +66,41 @@ def gather(value: Any) -> list[Any]:
     [3]
     """
     return current_wire().gather(value)
+
+
+def tell(value: Any) -> None:
+    """Send a value from rank 0 to all others, each of which gets it from `listen`. Does nothing in
+    a process that has not joined others.
+
+    Raises:
+        RanksError: this is not rank 0.
+    """
+    if rank():
+        raise RanksError(f"rank {rank()} tells a value; let rank 0 do it, and all others listen")
+    if _Joined.wire is not None:
+        _Joined.wire.tell(value)
+
+
+def listen() -> Any:
+    """The next value that rank 0 tells. This rank sleeps until then, for any time.
+
+    Raises:
+        RanksError: this is rank 0, or no other one.
+    """
+    if _Joined.wire is None or not rank():
+        raise RanksError("rank 0 listens to nobody; let it tell, and all others listen")
+    return _Joined.wire.listen()
+
+
+def end_all(reason: str) -> None:
+    """End all ranks with status 1, after a report. Does nothing in a process that has not joined
+    others.
+    """
+    if _Joined.rank is None:
+        return
+    joined = _Joined.rank
+    print(f"rank {joined.number} of {joined.size} ends all ranks: {reason}", file=sys.stderr)
+    _abort(_Joined.world)
 
 
 def join(transport: str = "mpi", per_rank: int | None = None) -> None:
@@ -98,7 +135,8 @@ def join(transport: str = "mpi", per_rank: int | None = None) -> None:
         CPU_COUNT.value = max(1, len(os.sched_getaffinity(0)) // on_host)
     if len(set(hosts)) > 1:
         set_topology(Topology(nodes=_devices_of_hosts(hosts, joined.per_rank)))
-    wire = MpiWire(mpi, joined)
+    wire = _Joined.wire = MpiWire(mpi, joined)
+    _Joined.world = world
     set_local_devices(LocalDevices(rank=joined))
     set_wire(wire)
     # the wire collects garbage, at the same steps in all ranks
@@ -156,9 +194,13 @@ def _abort_on_exceptions(world: Any, joined: Rank) -> None:
     ) -> None:
         print(f"rank {joined.number} of {joined.size} ends all ranks:", file=sys.stderr)
         previous(kind, error, traceback)
-        sys.stderr.flush()
-        # the launcher ends the others at once, which may be at their last words
-        time.sleep(LAST_WORDS_S)
-        world.Abort(1)
+        _abort(world)
 
     sys.excepthook = abort
+
+
+def _abort(world: Any) -> None:
+    sys.stderr.flush()
+    # the launcher ends the others at once, which may be at their last words
+    time.sleep(LAST_WORDS_S)
+    world.Abort(1)

@@ -38,6 +38,8 @@ KEPT_STEPS = 100
 """The number of last steps that a rank remembers, and tells the others."""
 POLLS = 256
 """The number of polls of a wait between two looks at the clock and at what others tell."""
+MIN_PAUSE_S, MAX_PAUSE_S = 2e-5, 0.01
+"""Limits of the time between two looks at what rank 0 tells: an eighth of that waited so far."""
 HARD_LIMIT = 30
 """A wait ends with an error after this many times `RANKS_TIMEOUT`."""
 GARBAGE_STEPS = 100
@@ -117,6 +119,7 @@ class MpiWire:
         self.rank = rank
         self._mpi = mpi
         self._messages, self._control = mpi.COMM_WORLD.Dup(), mpi.COMM_WORLD.Dup()
+        self._values = mpi.COMM_WORLD.Dup()
         self.history: deque[_Step] = deque([_Step(0, b"", "the start", "?")], KEPT_STEPS)
         self.while_waiting: Callable[[], None] = lambda: None
         self._fixed_tag: int | None = None
@@ -225,6 +228,32 @@ class MpiWire:
             self._messages.Irecv([found[other].view("u1"), byte], other, tag) for other in others
         ] + [self._messages.Isend([own.view("u1"), byte], other, tag) for other in others]
         self._wait(requests, "a value of each rank")
+
+    def tell(self, value: Any) -> None:
+        """Send a value from this rank, rank 0, to all others."""
+        import numpy as np
+
+        content = pickle.dumps(value)
+        self._note_told(content)
+        memory = [np.frombuffer(content, np.uint8), self._mpi.BYTE]
+        others = range(1, self.rank.size)
+        self._wait([self._values.Isend(memory, other, 0) for other in others], "a told value")
+
+    def listen(self) -> Any:
+        """The next value that rank 0 tells. Looks for it ever more rarely, as MPI's own waiting
+        keeps a core busy.
+        """
+        status, start = self._mpi.Status(), time.monotonic()
+        while not self._values.iprobe(0, 0, status):
+            waited_s = time.monotonic() - start
+            time.sleep(min(max(waited_s / 8, MIN_PAUSE_S), MAX_PAUSE_S))
+        content = bytearray(status.Get_count(self._mpi.BYTE))
+        self._values.Recv([content, self._mpi.BYTE], 0, 0)
+        self._note_told(bytes(content))
+        return pickle.loads(content)
+
+    def _note_told(self, content: bytes) -> None:
+        self.note(b"told" + content, "what rank 0 tells")
 
     def restart(self, number: int, digest: bytes) -> None:
         """Forget what diverged: all ranks go on from here together, with this number of a step.

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tinygrad import ranks
 from tinygrad.apps.language.chat.conversation import Conversation, LoadedModel, ReplyOptions
 from tinygrad.apps.language.chat.template import ChatError, ChatTemplate
 from tinygrad.apps.language.cli.arguments import devices_from, parse_arguments
@@ -25,7 +26,9 @@ from tinygrad.apps.language.files.catalogue import CATALOGUE, locate, short_name
 from tinygrad.apps.language.generation.grammar import ANY_OBJECT, Grammar, GrammarError, Grammars
 from tinygrad.apps.language.generation.recommended import recommended_sampling
 from tinygrad.apps.language.generation.sampling import Sampling
-from tinygrad.apps.language.model.replicas import load_model
+from tinygrad.apps.language.model.followers import follow, leading
+from tinygrad.apps.language.model.replicas import Replicas, load_model
+from tinygrad.apps.language.model.transformer import Transformer
 from tinygrad.apps.language.server.serve import serve
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 from tinygrad.dtype import to_dtype
@@ -83,7 +86,26 @@ def run(options: argparse.Namespace) -> None:
     }
     # wrong ones fail before a large file is read
     Sampling(**given)
-    loaded = load(options)
+    if options.shard or options.mesh:
+        ranks.join()
+    if ranks.size() == 1:
+        _act(load(options), options, given)
+        return
+    try:
+        loaded = load(options)
+        assert isinstance(loaded.model, Transformer | Replicas)
+        if ranks.rank():
+            follow(loaded.model)
+            return
+    except ERRORS as error:
+        ranks.end_all(_one_line(error))
+        raise
+    with leading(loaded.model) as model:
+        _act(replace(loaded, model=model), options, given)
+
+
+def _act(loaded: LoadedModel, options: argparse.Namespace, given: dict[str, Any]) -> None:
+    """Do what the options say with a loaded model."""
     sampling = replace(loaded.sampling, **given)
     if options.benchmark is not None:
         batches = tuple(sorted({1, options.parallel}))

@@ -24,8 +24,12 @@ from tinygrad.apps.language.generation.generate import LanguageModel, check_toke
 from tinygrad.apps.language.generation.grammar import Grammar, GrammarError
 from tinygrad.apps.language.generation.kv_cache import ContextOverflowError, KVCache, common_prefix
 from tinygrad.apps.language.generation.prefix_store import PrefixStore
-from tinygrad.apps.language.generation.sampling import Generated, Sampler, Sampling
-from tinygrad.tensor import Tensor
+from tinygrad.apps.language.generation.sampling import (
+    Generated,
+    Logits,
+    Sampler,
+    Sampling,
+)
 
 # tokens of a prompt that are prefilled before the other sequences get their next token
 PREFILL_TOKENS = 64
@@ -124,7 +128,7 @@ class GenerationTask:
         self.has_ended = True
         self._send(Finished(reason, self.cached_tokens, error))
 
-    def sample(self, logits: Tensor) -> FinishReason | None:
+    def sample(self, logits: Logits) -> FinishReason | None:
         """Sample the next token from logits (vocab,); returns the reason if it is the last."""
         self.is_prefilling = False
         if len(self.tokens) < len(self.request.tokens):
@@ -337,7 +341,7 @@ class Engine:
             if logits is not None:
                 self._advance(generation, logits)
 
-    def _prefill_chunk(self, generation: GenerationTask) -> Tensor | None:
+    def _prefill_chunk(self, generation: GenerationTask) -> Logits | None:
         """The logits after the prompt if this chunk is its last, else None."""
         slot, tokens = generation.slot, generation.tokens
         assert slot is not None
@@ -363,10 +367,10 @@ class Engine:
         for row, generation in enumerate(generations):
             self._advance(generation, logits[row])
 
-    def _advance(self, generation: GenerationTask, logits: Tensor) -> None:
+    def _advance(self, generation: GenerationTask, logits: Logits) -> None:
         self._guard([generation], partial(self._sample, generation, logits))
 
-    def _sample(self, generation: GenerationTask, logits: Tensor) -> None:
+    def _sample(self, generation: GenerationTask, logits: Logits) -> None:
         try:
             reason = generation.sample(logits)
         except GrammarError as error:

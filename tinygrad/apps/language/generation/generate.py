@@ -11,12 +11,12 @@ from typing import Protocol
 
 from tinygrad.apps.language.generation.grammar import Grammar
 from tinygrad.apps.language.generation.kv_cache import KVCache
-from tinygrad.apps.language.generation.sampling import Generated, Sampler, Sampling
+from tinygrad.apps.language.generation.sampling import Generated, Logits, Sampler, Sampling
 from tinygrad.tensor import Tensor
 
 
 class LanguageModel(Protocol):
-    """What generation asks of a model: `Transformer` and `Replicas` have it."""
+    """What generation asks of a model: `Transformer`, `Replicas` and `Leader` have it."""
 
     vocab_size: int
     max_context: int
@@ -24,10 +24,10 @@ class LanguageModel(Protocol):
     def new_cache(self) -> KVCache:
         """An empty KV cache for one sequence."""
 
-    def prefill(self, tokens: Sequence[int], cache: KVCache) -> Tensor:
+    def prefill(self, tokens: Sequence[int], cache: KVCache) -> Logits:
         """Make the cache hold these tokens; returns the logits (vocab,) after the last."""
 
-    def decode(self, tokens: Sequence[int], caches: Sequence[KVCache]) -> Tensor | Sequence[Tensor]:
+    def decode(self, tokens: Sequence[int], caches: Sequence[KVCache]) -> Tensor | Sequence[Logits]:
         """Add one token to each cache; returns the logits (batch, vocab) after them."""
 
 

@@ -28,6 +28,18 @@ def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     return next(different, min(len(one), len(other)))
 
 
+@dataclass(eq=False)
+class HostBlock:
+    """`BLOCK_TOKENS` positions of a KV cache in host memory."""
+
+    memory: Tensor
+
+    def nbytes(self) -> int:
+        """The size in bytes."""
+        size: int = self.memory.nbytes()
+        return size
+
+
 @dataclass
 class KVCache:
     """The keys and values of one sequence, in the order of `tokens`.
@@ -60,13 +72,13 @@ class KVCache:
         self.memory[:, :, :, :positions].assign(source.memory[:, :, :, :positions]).realize()
         self.tokens = source.tokens[:count]
 
-    def copy_block(self, start: int) -> Tensor:
-        """A copy of `BLOCK_TOKENS` positions from `start`, in host memory."""
-        return self._block(start).clone().to(HOST).realize()
+    def copy_block(self, start: int) -> HostBlock:
+        """A copy of `BLOCK_TOKENS` positions from `start`."""
+        return HostBlock(self._block(start).clone().to(HOST).realize())
 
-    def write_block(self, start: int, block: Tensor) -> None:
+    def write_block(self, start: int, block: HostBlock) -> None:
         """Overwrite `BLOCK_TOKENS` positions from `start`."""
-        self._block(start).assign(block.to(self.memory.device)).realize()
+        self._block(start).assign(block.memory.to(self.memory.device)).realize()
 
     def _block(self, start: int) -> Tensor:
         last = int(self.memory.shape[3]) - BLOCK_TOKENS

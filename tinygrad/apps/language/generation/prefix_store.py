@@ -12,8 +12,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tinygrad.apps.language.generation.kv_cache import BLOCK_TOKENS, KVCache, common_prefix
-from tinygrad.tensor import Tensor
+from tinygrad.apps.language.generation.kv_cache import (
+    BLOCK_TOKENS,
+    HostBlock,
+    KVCache,
+    common_prefix,
+)
 
 Part = tuple[int, ...]
 
@@ -23,7 +27,7 @@ class Block:
     """Up to `BLOCK_TOKENS` tokens of a sequence with their keys and values, and what follows."""
 
     tokens: Part
-    memory: Tensor | None
+    memory: HostBlock | None
     parent: Block | None
     children: dict[Part, Block] = field(default_factory=dict)
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tinygrad.apps.language.generation.grammar import Constraint
-from tinygrad.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,13 @@ class Sampling:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be {wanted}")
 
 
+class Logits(Protocol):
+    """The logits (vocab,) of one position: a `Tensor`, or what another process computed."""
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A copy of them."""
+
+
 @dataclass(frozen=True)
 class Generated:
     """A token, its log-probability, and the likeliest tokens with theirs if requested.
@@ -72,6 +78,7 @@ class Sampler:
     """Samples one token a call with the given parameters, among those that `constraint` allows.
 
     >>> from tinygrad.apps.language.generation.sampling import Sampler, Sampling
+    >>> from tinygrad import Tensor
     >>> Sampler(Sampling(logprobs=2))(Tensor([0.0, 2.0, 1.0]), []).token
     1
     """
@@ -80,7 +87,7 @@ class Sampler:
         self.sampling, self.constraint = sampling, constraint
         self.random = np.random.default_rng(sampling.seed)
 
-    def __call__(self, logits: Tensor, tokens: Sequence[int], prompt_length: int = 0) -> Generated:
+    def __call__(self, logits: Logits, tokens: Sequence[int], prompt_length: int = 0) -> Generated:
         """Sample a token from logits (vocab,); `tokens` is the sequence so far, prompt first."""
         sampling = self.sampling
         values = logits.numpy().astype(np.float64)
@@ -100,7 +107,7 @@ class Sampler:
             self.constraint.advance(token)
         return self._generated(token, logprobs)
 
-    def score(self, logits: Tensor, token: int) -> Generated:
+    def score(self, logits: Logits, token: int) -> Generated:
         """A given token, with its log-probability by logits (vocab,)."""
         return self._generated(token, _log_softmax(logits.numpy().astype(np.float64)))
 
