@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tinygrad.caches import drop_caches
+from tinygrad.garbage import collect_if_alone
 from tinygrad.measure import GlobalCounters
 from tinygrad.memory_limit import memory_limit
 
@@ -294,7 +295,7 @@ class Allocator:
             return self._alloc(capacity, spec)
         except MemoryError:
             drop_caches()
-            gc.collect()
+            collect_if_alone()
             self.free_lists.drain(self._free)
         try:
             return self._alloc(capacity, spec)

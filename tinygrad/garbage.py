@@ -1,7 +1,8 @@
-"""Python's garbage collector, while many nodes are made.
+"""Python's garbage collector: off while nodes are made, and at the same steps in all processes.
 
 Input: a block of code that makes no cyclic garbage of its own. Output: it runs without searches for
-cycles. Invariant: afterwards the collector is enabled if it was before, whichever threads use this.
+cycles. Invariants: afterwards the collector is enabled if it was before, whichever threads use
+this. Where several processes must find the same tensors alive, none of them collects alone.
 """
 
 from __future__ import annotations
@@ -23,3 +24,21 @@ class no_garbage:
     def __exit__(self, *_: object) -> None:
         if self.was_enabled:
             gc.enable()
+
+
+class _Process:
+    collects_alone = True
+
+
+def collect_with_others() -> None:
+    """From now on, this process collects at steps that it shares with others."""
+    _Process.collects_alone = False
+    gc.disable()
+
+
+def collect_if_alone() -> None:
+    """Free what is in reference cycles, because memory runs out. Nothing in one of several
+    processes: it would lose tensors that the others have, and compute something else.
+    """
+    if _Process.collects_alone:
+        gc.collect()

@@ -1,4 +1,7 @@
-"""Searches for a program whose result depends on the devices: see the package."""
+"""Searches for a program whose result depends on the devices: see the package.
+
+Under `mpiexec`, all ranks run the same programs, and agree on what each of them finds.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,10 @@ from test.fuzz_sharding.generate import OPS, random_program
 from test.fuzz_sharding.numbers import check_numbers, random_numbers
 from test.fuzz_sharding.program import Program
 from test.fuzz_sharding.shrink import candidates
-from test.fuzzing.findings import Check
+from test.fuzzing.findings import Check, Finding, Invalid
 from test.fuzzing.search import parser, search
-from tinygrad.settings import Context
+from test.ranks.agreement import Agreement, agree_as_ranks
+from tinygrad.settings import RANKS_TIMEOUT, Context
 
 CHECKS = (compare, check_replay, check_twice, check_bytes)
 SHARES = (0.6, 0.17, 0.1, 0.13)
@@ -22,7 +26,30 @@ SHARES = (0.6, 0.17, 0.1, 0.13)
 NUMBERS = 0.3
 
 
+def together(check: Check[Program], agreement: Agreement) -> Check[Program]:
+    """A check that finds the same on all ranks."""
+
+    def checked(program: Program) -> Finding[Program] | None:
+        try:
+            finding = check(program)
+            outcome = "passed" if finding is None else "failed"
+        except Invalid:
+            finding, outcome = None, "invalid"
+        found = f"{finding.kind}: {finding.message}" if finding is not None else ""
+        wrong = agreement.agree("a program", outcome, found)
+        if wrong:
+            return finding or Finding("found on another rank", wrong, program)
+        if outcome == "invalid":
+            raise Invalid
+        return None
+
+    return checked
+
+
 def main() -> None:
+    agreement = agree_as_ranks()
+    if agreement is not None:
+        RANKS_TIMEOUT.value = 2
     arguments = parser("fuzz_sharding", __doc__)
     arguments.add_argument("--ops", nargs="*", choices=sorted(OPS), help="only these ops")
     arguments.add_argument("--numbers", action="store_true", help="only extreme values")
@@ -31,10 +58,11 @@ def main() -> None:
     def runs(seed: int) -> Iterator[tuple[Program, Check[Program]]]:
         rng = random.Random(seed)
         if given.numbers or (not given.ops and rng.random() < NUMBERS):
-            yield random_numbers(rng), check_numbers
-            return
-        program = random_program(rng, given.ops or sorted(OPS))
-        yield program, rng.choices(CHECKS, SHARES)[0]
+            program, check = random_numbers(rng), check_numbers
+        else:
+            program = random_program(rng, given.ops or sorted(OPS))
+            check = rng.choices(CHECKS, SHARES)[0]
+        yield program, together(check, agreement) if agreement is not None else check
 
     with Context(SPEC=2):
         found = search(runs, candidates, given)

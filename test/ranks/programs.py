@@ -21,8 +21,9 @@ import numpy as np
 
 from test.ranks import replays as replay_programs
 from test.test_examples import plain_digits
-from tinygrad import Mesh, P, Sharding, Tensor, TinyJit, nn, ranks
+from tinygrad import GlobalCounters, Mesh, P, Sharding, Tensor, TinyJit, nn, ranks
 from tinygrad.engine import CommTrace
+from tinygrad.garbage import collect_if_alone
 from tinygrad.nn import datasets
 from tinygrad.ranks import mpi
 from tinygrad.sharding import current_topology
@@ -207,6 +208,49 @@ def raises(devices: Devices) -> None:
 def ends_early(devices: Devices) -> None:
     if ranks.rank() == 0:
         layouts(devices)
+
+
+def exits_at_once(devices: Devices) -> None:
+    if ranks.rank() == 1:
+        os._exit(0)
+    layouts(devices)
+
+
+def exits_at_once_with_an_error(devices: Devices) -> None:
+    if ranks.rank() == 1:
+        os._exit(3)
+    layouts(devices)
+
+
+def exits_at_once_on_all(devices: Devices) -> None:
+    """A program that skips its exit hooks, once nothing is left to do."""
+    Tensor(array(8, 4)).shard(devices, 0).realize()
+    sys.stdout.flush()
+    if ranks.rank() == 1 and os.fork() == 0:
+        os._exit(0)  # a child is no rank
+    os._exit(0)
+
+
+def ends_with_another_step(devices: Devices) -> None:
+    layouts(devices)
+    x = Tensor(array(4)).realize()
+    if ranks.rank() == 1:
+        # no message follows that would tell
+        (x + 1).realize()
+
+
+def collects_alone(devices: Devices) -> None:
+    """A lazy reader in a reference cycle is alive on all ranks, or on none."""
+    x = Tensor(array(8, 4)).shard(devices, 0).realize()
+    cycle = [x.sum()]
+    cycle.append(cycle)
+    del cycle
+    if ranks.rank() == 1:
+        # as when memory runs out
+        collect_if_alone()
+    GlobalCounters.reset()
+    x.assign(x + 1)
+    print(x.tolist(), GlobalCounters.kernel_count > 0)
 
 
 def is_killed(devices: Devices) -> None:

@@ -97,11 +97,12 @@ def test_every_rank_has_the_values_of_one_process(
     processes: int, devices: int, tmp_path: Path
 ) -> None:
     programs = ["layouts", "writes", "training", "mesh", "local_parts", "files", "lifetimes"]
+    programs += ["collects_alone", "exits_at_once_on_all"]
     one = run(tmp_path / "one", *programs, devices=devices)
     several = run(tmp_path / "several", *programs, devices=devices, processes=processes)
     assert (one.returncode, several.returncode) == (0, 0), several.stderr
     wanted = (tmp_path / "one" / "0").read_text()
-    assert wanted.count("\n") == 20
+    assert wanted.count("\n") == 21
     for rank in range(processes):
         assert (tmp_path / "several" / str(rank)).read_text() == wanted
     # ranks write the file of one process, so any number of them can go on from it
@@ -142,6 +143,11 @@ def test_the_example_learns_mnist_on_two_ranks() -> None:
         pytest.param("stops", "rank 1 does not answer", marks=pytest.mark.slow),
         ("has_no_memory", "CPU:1 cannot allocate"),
         ("ends_early", "rank 1 does the end of the program"),
+        ("exits_at_once", "rank 1 does the end of the program at {programs}:"),
+        pytest.param(
+            "exits_at_once_with_an_error", "os._exit(3) at {programs}:", marks=pytest.mark.slow
+        ),
+        ("ends_with_another_step", "ranks diverged at step"),
         ("is_killed", "EXIT CODE: 9"),
         ("reads_on_one", "ranks diverged at step"),
         ("computes_another_value", "ranks diverged at step"),

@@ -12,18 +12,15 @@ or `tinygrad.ranks.join()` at the start of the program, which does nothing in on
 
 from __future__ import annotations
 
-import atexit
-import gc
 import importlib
 import os
-import sys
-import time
-from types import TracebackType
 from typing import Any
 
 from tinygrad.errors import ArgumentError
 from tinygrad.execution.wire import current_wire, set_wire
+from tinygrad.garbage import collect_with_others
 from tinygrad.ranks.alone import alone
+from tinygrad.ranks.ending import Ends
 from tinygrad.ranks.mpi import MpiWire, RanksError
 from tinygrad.settings import CPU_COUNT, DEBUG, RANK_DEVICES, RANK_HOST, RANKS, getenv
 from tinygrad.sharding import LocalDevices, Rank, Topology, set_local_devices, set_topology
@@ -37,14 +34,10 @@ _LAUNCHERS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _KINDS = ("CPU", "CUDA", "AMD", "METAL", "CL", "NULL")
 
 
-LAST_WORDS_S = 0.5
-"""The time between the report of an error and the end of all ranks."""
-
-
 class _Joined:
     rank: Rank | None = None
     wire: MpiWire | None = None
-    world: Any = None
+    ends: Ends | None = None
 
 
 def rank() -> int:
@@ -96,11 +89,8 @@ def end_all(reason: str) -> None:
     """End all ranks with status 1, after a report. Does nothing in a process that has not joined
     others.
     """
-    if _Joined.rank is None:
-        return
-    joined = _Joined.rank
-    print(f"rank {joined.number} of {joined.size} ends all ranks: {reason}", file=sys.stderr)
-    _abort(_Joined.world)
+    if _Joined.ends is not None:
+        _Joined.ends.end_all(1, reason)
 
 
 def join(transport: str = "mpi", per_rank: int | None = None) -> None:
@@ -136,14 +126,11 @@ def join(transport: str = "mpi", per_rank: int | None = None) -> None:
     if len(set(hosts)) > 1:
         set_topology(Topology(nodes=_devices_of_hosts(hosts, joined.per_rank)))
     wire = _Joined.wire = MpiWire(mpi, joined)
-    _Joined.world = world
     set_local_devices(LocalDevices(rank=joined))
     set_wire(wire)
-    # the wire collects garbage, at the same steps in all ranks
-    gc.disable()
-    _abort_on_exceptions(world, joined)
-    # runs before the exit hook of mpi4py, which was registered first
-    atexit.register(_leave, wire, world)
+    # from now on the wire collects garbage, at the same steps in all ranks
+    collect_with_others()
+    _Joined.ends = Ends(mpi, wire)
     if DEBUG >= 1:
         print(f"rank {joined.number} of {joined.size} joined by {mpi.Get_library_version()!r}")
 
@@ -174,33 +161,3 @@ def _find_launcher() -> tuple[str, int]:
         if told := getenv(name):
             return name, told
     return "", 0
-
-
-def _leave(wire: MpiWire, world: Any) -> None:
-    """Leave the other ranks, or end them if that fails."""
-    try:
-        wire.leave()
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        world.Abort(1)
-
-
-def _abort_on_exceptions(world: Any, joined: Rank) -> None:
-    """Let an exception that ends this process end all others."""
-    previous = sys.excepthook
-
-    def abort(
-        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
-    ) -> None:
-        print(f"rank {joined.number} of {joined.size} ends all ranks:", file=sys.stderr)
-        previous(kind, error, traceback)
-        _abort(world)
-
-    sys.excepthook = abort
-
-
-def _abort(world: Any) -> None:
-    sys.stderr.flush()
-    # the launcher ends the others at once, which may be at their last words
-    time.sleep(LAST_WORDS_S)
-    world.Abort(1)

@@ -265,9 +265,18 @@ class MpiWire:
         self.history.append(_Step(number, digest, "a new start", find_user_line()))
 
     def leave(self) -> None:
-        """Wait for all ranks to end, so that none ends while another needs it."""
+        """Wait for all ranks to end, so that none ends while another needs it. Raises RanksError if
+        they did not do the same, also since the last message.
+        """
+        import numpy as np
+
         self.note(b"end", "the end of the program")
-        self._wait([self._messages.Ibarrier()], "the end of all ranks")
+        what = "the end of all ranks"
+        own = np.frombuffer(self.history[-1].digest, np.uint8)
+        found = np.empty((self.rank.size, own.size), np.uint8)
+        self._wait([self._messages.Iallgather(own, found)], what)
+        if (found != own).any():
+            self._find_divergence(what)
         for ticket in list(self._prepared):
             ticket.free()
         self._is_over.set()
@@ -282,6 +291,17 @@ class MpiWire:
         return int.from_bytes(self.history[-1].digest, "little") % TAGS
 
     # ---- waiting ----
+
+    def _find_divergence(self, what: str) -> None:
+        """Raise RanksError about steps that differ from those of another rank, which does this
+        too.
+        """
+        self._tell("")
+        start = time.monotonic()
+        while (waited_s := time.monotonic() - start) < RANKS_TIMEOUT.value * HARD_LIMIT:
+            self._listen(what)
+            os.sched_yield()
+        raise RanksError(self._no_answer(what, waited_s))
 
     def _wait(self, requests: list[Any], what: str) -> None:
         self._waits = True

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import gc
 import mmap
 from typing import Any
 
 from tinygrad.allocator import OutOfMemoryError
 from tinygrad.caches import drop_caches
+from tinygrad.garbage import collect_if_alone
 
 HEADROOM_BYTES = 64 << 20
 HEADROOM_MAPPINGS = 16
@@ -28,7 +28,7 @@ def require_headroom(purpose: str) -> None:
         return
     # cached kernels, and kernels in reference cycles, are still mapped
     drop_caches()
-    gc.collect()
+    collect_if_alone()
     if not _has_headroom():
         raise OutOfMemoryError(
             f"no address space left to {purpose}: cannot map {HEADROOM_BYTES} bytes in "
