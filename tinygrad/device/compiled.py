@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from tinygrad.allocator import Allocator
 from tinygrad.dtype import DType
 from tinygrad.renderer.target import LaunchShape, Target
+from tinygrad.uop.args import Reduction
 
 
 class DeviceError(RuntimeError):
@@ -116,6 +117,12 @@ class Compiled:
         given before, and before all that these are given later.
         """
         return nullcontext()
+
+    def all_reduce(self, pairs: Sequence[tuple[Any, Any]], reduction: Reduction) -> None:
+        """Lets the library of this kind of device reduce the sources of pairs of buffers to their
+        destinations.
+        """
+        raise DeviceError(f"{self.device} has no library of collectives")
 
     def synchronize(self) -> None:
         """Waits for all launches to complete."""

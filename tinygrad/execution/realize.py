@@ -24,8 +24,9 @@ from tinygrad.schedule.kernel.custom_kernel import written_slots
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph
 from tinygrad.schedule.pipeline import lower_kernel
 from tinygrad.settings import ALLOW_TF32, DEBUG, NOOPT
+from tinygrad.sharding import allreduce_bytes
 from tinygrad.text import highlighted
-from tinygrad.uop.args import CommInfo
+from tinygrad.uop.args import CommInfo, Reduction
 from tinygrad.uop.ops import UOp, sym_infer
 
 
@@ -202,13 +203,15 @@ class ExecItem:
 @dataclass(eq=False)
 class BufferCopy:
     """Round number `number` of `collective`: messages as pairs of destination and source, and
-    `remote` ones, of which another process has one end.
+    `remote` ones, of which another process has one end. With a `reduction`, each pair is on one
+    device, and a library reduces the sources to the destinations.
     """
 
     collective: Collective
     number: int
     pairs: tuple[tuple[Buffer, Buffer], ...]
     remote: tuple[RemoteMessage, ...] = ()
+    reduction: Reduction | None = None
     ast: None = None
 
     @property
@@ -230,6 +233,20 @@ class BufferCopy:
         written = [d for d, _ in self.pairs]
         return written + [m.buffer for m in self.remote if not m.is_sent]
 
+    @property
+    def traffic(self) -> list[tuple[str, int]]:
+        """The devices that send messages to others, with the bytes of each message."""
+        if self.reduction is not None:
+            # as by a ring; what the library sends is not known
+            return [
+                (device, allreduce_bytes(len(group), self.pairs[number][1].nbytes, "ring"))
+                for group in self.reduction.groups
+                for number in group
+                for device in [self.pairs[number][1].device]
+            ]
+        sent = [(s.device, s.nbytes) for d, s in self.pairs if crosses(d, s)]
+        return sent + [(m.source, m.nbytes) for m in self.remote if m.is_sent]
+
     def lower(self) -> BufferCopy:
         """Nothing is to be compiled."""
         return self
@@ -237,6 +254,13 @@ class BufferCopy:
     def run(self, wait: bool = False) -> float | None:
         """Send and receive every message."""
         start = time.perf_counter()
+        if self.reduction is not None:
+            Device[self.pairs[0][0].device].all_reduce(self.pairs, self.reduction)
+            for device, nbytes in self.traffic:
+                GlobalCounters.count_message(device, nbytes)
+            elapsed = time.perf_counter() - start
+            self.count(elapsed)
+            return elapsed if wait else None
         if self.remote:
             wire = current_wire()
             for message in self.remote:
@@ -255,10 +279,9 @@ class BufferCopy:
 
     def count(self, elapsed: float | None) -> None:
         """Add this round to the counts of its collective. A message counts for its sender."""
-        sent = sum(m.nbytes for m in self.remote if m.is_sent)
-        crossed = sum(d.nbytes for d, s in self.pairs if crosses(d, s)) + sent
-        carried = sum(d.nbytes for d, s in self.pairs if d.device != s.device) + sent
-        self.collective.ran(self.number, crossed, carried, elapsed)
+        crossed = sum(nbytes for _, nbytes in self.traffic)
+        from_host = [d.nbytes for d, s in self.pairs if d.device != s.device and not crosses(d, s)]
+        self.collective.ran(self.number, crossed, crossed + sum(from_host), elapsed)
 
 
 def _written_params(ast: UOp) -> tuple[int, ...]:

@@ -226,7 +226,7 @@ def _bind(
         ]
     assert collective is not None
     pairs, remote = _bind_messages(item, plan, storage)
-    return [BufferCopy(collective, collective.add_round(), pairs, remote)]
+    return [BufferCopy(collective, collective.add_round(), pairs, remote, item.reduction)]
 
 
 def _bind_messages(

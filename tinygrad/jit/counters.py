@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tinygrad.device import Buffer
-from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem, crosses
+from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.execution.trace import Collective
 from tinygrad.helpers import GlobalCounters
 from tinygrad.uop.ops import sym_infer
@@ -45,14 +45,9 @@ class ReplayCounters:
     def _add_messages(self, item: BufferCopy) -> None:
         # a collective is reported after its last round
         crossed = self._crossed.pop(item.collective, 0)
-        for destination, source in item.pairs:
-            if crosses(destination, source):
-                self._sent[source.device] += source.nbytes
-                crossed += source.nbytes
-        for message in item.remote:
-            if message.is_sent:
-                self._sent[message.source] += message.nbytes
-                crossed += message.nbytes
+        for device, nbytes in item.traffic:
+            self._sent[device] += nbytes
+            crossed += nbytes
         self._crossed[item.collective] = crossed
 
     def count_replay(self) -> None:

@@ -28,7 +28,7 @@ def split_messages(items: Iterable[ScheduleItem]) -> list[ScheduleItem]:
     """
     found: list[ScheduleItem] = []
     for item in items:
-        if isinstance(item, BufferCopy):
+        if isinstance(item, BufferCopy) and item.reduction is None:
             found += [BufferCopy(item.collective, item.number, (pair,)) for pair in item.pairs]
             for is_sent in (False, True):
                 if half := tuple(m for m in item.remote if m.is_sent is is_sent):

@@ -28,7 +28,8 @@ def is_native(items: Iterable[ScheduleItem]) -> bool:
 
 
 class NativeReplay:
-    """Launches as one native call. Each `BufferCopy` in them has one message."""
+    """Launches as one native call. Each `BufferCopy` in them has one message, or
+    is an all-reduce."""
 
     def __init__(self, launches: list[list[ScheduleItem]], inputs: Inputs) -> None:
         make = Device[launches[0][0].bufs[0].device].replay
@@ -54,6 +55,8 @@ class NativeReplay:
             self._native.add(*records, parallel=work > SERIAL_WORK)
 
     def _record(self, item: ScheduleItem) -> Any:
+        if isinstance(item, BufferCopy) and item.reduction is not None:
+            return self._native.make_all_reduce(item.pairs, item.reduction)
         if isinstance(item, BufferCopy):
             ((destination, source),) = item.pairs
             return self._native.make_copy(destination, source)

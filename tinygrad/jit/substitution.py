@@ -38,7 +38,7 @@ class Substitution:
         if isinstance(item, BufferCopy):
             pairs = tuple((self._buffer(d), self._buffer(s)) for d, s in item.pairs)
             remote = tuple(m._replace(buffer=self._buffer(m.buffer)) for m in item.remote)
-            return BufferCopy(item.collective, item.number, pairs, remote)
+            return BufferCopy(item.collective, item.number, pairs, remote, item.reduction)
         values = item.values | self._inputs.values
         bufs = tuple(self._buffer(b) for b in item.bufs)
         # memory that the captured kernel cannot access needs another one

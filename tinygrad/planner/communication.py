@@ -118,7 +118,7 @@ def _all_reduce(
         nbytes = len(source) // count * num_partials * (count - 1) * size * itemsize
         seconds = allreduce_seconds(source, size * itemsize, algorithm)
         return (CommCost("all_reduce", nbytes, seconds),)
-    if num_partials != count:
+    if num_partials != count and not (is_whole and algorithm == "nccl"):
         return ()
     if not is_whole:
         up = [p + 1 if isinstance(p, int) else p for p in target.axes]
@@ -126,7 +126,9 @@ def _all_reduce(
         kind = "reduce_scatter"
         return _copy(kind, stack_layout(source), target.with_axes(up), stack, itemsize)
     seconds = allreduce_seconds(source, size * itemsize, algorithm)
-    if algorithm != "direct":
+    if algorithm == "nccl":
+        algorithm = "ring"
+    elif algorithm != "direct":
         # padded pieces are sent; a hierarchical all-reduce sends as many as two all-to-alls
         algorithm, size = "all2all", ceildiv(size, count) * count
     nbytes = len(source) * allreduce_bytes(count, size * itemsize, algorithm)

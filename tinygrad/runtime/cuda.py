@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from cuda.bindings import driver
 
@@ -18,12 +19,13 @@ from tinygrad.renderer.gpu_targets import nvidia_target
 from tinygrad.renderer.target import Target
 from tinygrad.runtime.support import nvrtc
 from tinygrad.runtime.support.cuda_driver import Gpu, check, start_driver
-from tinygrad.runtime.support.cuda_graph import CudaReplay
+from tinygrad.runtime.support.cuda_graph import CudaReplay, all_reduce
 from tinygrad.runtime.support.cuda_memory import CudaAllocator, read_peers
 from tinygrad.runtime.support.cuda_program import CudaProgram
 from tinygrad.runtime.support.cuda_topology import read_topology
 from tinygrad.settings import DEVICES_PER_GPU
 from tinygrad.sharding import Topology
+from tinygrad.uop.args import Reduction
 
 ARCHITECTURE_SPECIFIC_FROM = 9
 """The major compute capability from which "sm_90a" has instructions that "sm_90" lacks."""
@@ -56,6 +58,10 @@ class CudaDevice(Compiled):
         gpus = [other.gpu for other in others if isinstance(other, CudaDevice)]
         with read_peers(self.gpu, gpus):
             yield
+
+    def all_reduce(self, pairs: Sequence[tuple[Any, Any]], reduction: Reduction) -> None:
+        places = [(x.address, y.address) for x, y in pairs]
+        all_reduce(pairs, places, reduction)
 
     def synchronize(self) -> None:
         self.gpu.synchronize()

@@ -6,12 +6,14 @@ to plan programs for devices that the machine lacks. Reads return zeros.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.allocator import Allocator, BufferSpec, FreeLists
 from tinygrad.device import Compiled
 from tinygrad.dtype import dtypes
 from tinygrad.renderer.host_cpu import host_target
+from tinygrad.uop.args import Reduction
 
 if TYPE_CHECKING:
     from tinygrad.device import Buffer
@@ -55,6 +57,9 @@ class NullDevice(Compiled):
 
     def describe(self) -> str:
         return "computes nothing, for dry runs"
+
+    def all_reduce(self, pairs: Sequence[tuple[Any, Any]], reduction: Reduction) -> None:
+        """Reduces nothing."""
 
 
 def open_device(name: str) -> Compiled:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tinygrad.dtype import DType
 from tinygrad.helpers import dedup
 from tinygrad.sharding import ALL_DEVICES, LocalDevices
-from tinygrad.uop.args import CommInfo, KernelInfo, Message
+from tinygrad.uop.args import CommInfo, KernelInfo, Message, Reduction
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.spec import SpecError
 
@@ -112,13 +112,16 @@ class PlannedMessage(NamedTuple):
 
 @dataclass(frozen=True)
 class TransferItem:
-    """The local messages of one round of a collective, as `pieces` of `piece_size` elements."""
+    """The local messages of one round of a collective, as `pieces` of `piece_size` elements. A
+    library reduces them if there is a `reduction`.
+    """
 
     source: Slices
     destination: Slices
     piece_size: int
     pieces: tuple[Message, ...]
     info: CommInfo
+    reduction: Reduction | None = None
 
     @cached_property
     def messages(self) -> tuple[PlannedMessage, ...]:

@@ -20,10 +20,11 @@ from tinygrad.sharding.cover import as_layout, cover, known_elements, received_e
 from tinygrad.sharding.layout import Partial, Shape, Sharding, ShardingError
 from tinygrad.sharding.routes import Routes
 
-ALGORITHMS: Final = ("peer", "direct", "all2all", "hierarchical", "ring")
+ALGORITHMS: Final = ("peer", "direct", "nccl", "all2all", "hierarchical", "ring")
 """The algorithms of an all-reduce, those with fewer rounds first."""
 
 
+NCCL_LATENCY_S: Final = 15e-6
 MAX_PEERS: Final = 16
 """The partial sums that one kernel reads from the memory of its peers: each is an argument."""
 
@@ -70,7 +71,7 @@ class Topology:
     Devices of one kind are peers, or share the host's memory; devices of different kinds
     communicate through the host. `nodes` are groups of devices; devices in different groups
     communicate through the network. `with topology:` makes this thread choose layouts and
-    algorithms by it.
+    algorithms by it. With `nccl`, that library may all-reduce between peers.
 
     >>> names = tuple(f"NULL:{i}" for i in range(4))
     >>> topology = Topology(nodes=(names[:2], names[2:]))
@@ -87,6 +88,7 @@ class Topology:
     network: Link = NETWORK
     host_processor: Processor = HOST_PROCESSOR
     accelerator: Processor = ACCELERATOR
+    nccl: bool = False
 
     def __post_init__(self) -> None:
         names = [_plain(name) for node in self.nodes for name in node]
@@ -100,7 +102,7 @@ class Topology:
     @cached_property
     def _hash(self) -> int:
         links = (self.same_memory, self.peer, self.host, self.network)
-        return hash((self.nodes, links, self.host_processor, self.accelerator))
+        return hash((self.nodes, links, self.host_processor, self.accelerator, self.nccl))
 
     def __hash__(self) -> int:
         # layout caches have a topology in their keys, so this is called often
@@ -317,6 +319,8 @@ def fastest_allreduce(topology: Topology, source: Sharding, nbytes: int) -> str:
         names.append("hierarchical")
     if are_readable(topology, source):
         names.insert(0, "peer")
+    if topology.nccl and all(_are_peers(topology, group) for group in partial_groups(source)):
+        names.append("nccl")
     # a ring sends as many bytes as all2all, in more rounds
     return min(names, key=lambda name: _allreduce_seconds(topology, source, nbytes, name))
 
@@ -328,6 +332,11 @@ def are_readable(topology: Topology, source: Sharding) -> bool:
         and all(link.is_readable for link, _ in _max_peers(topology, group))
         for group in partial_groups(source)
     )
+
+
+def _are_peers(topology: Topology, group: tuple[str, ...]) -> bool:
+    """Whether a group has several devices, all linked as peers."""
+    return [link for link, _ in _max_peers(topology, group)] == [topology.peer]
 
 
 def _allreduce_seconds(topology: Topology, source: Sharding, nbytes: int, algorithm: str) -> float:
@@ -350,6 +359,9 @@ def _group_seconds(
         return _round(topology, group, nbytes) + nbytes / memory
     if algorithm == "direct":
         return _round(topology, group, nbytes) + count * nbytes / memory
+    if algorithm == "nccl":
+        sent = 2 * (count - 1) * piece
+        return NCCL_LATENCY_S + sent / min(x.bandwidth for x, _ in _max_peers(topology, group))
     if algorithm == "all2all":
         return 2 * _round(topology, group, piece) + nbytes / memory
     if algorithm == "ring":

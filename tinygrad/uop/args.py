@@ -167,19 +167,30 @@ class CommInfo:
     time: int = 0
 
 
+class Reduction(NamedTuple):
+    """An all-reduce by the library of a kind of device: the name of the op that combines partial
+    values, and the numbers of the devices of each group.
+    """
+
+    op: str
+    groups: tuple[tuple[int, ...], ...]
+
+
 @dataclass(frozen=True)
 class TransferArg:
     """The messages of a TRANSFER that are local, see `LocalDevices`: they send equal pieces of its
     source, numbered in memory order.
 
     The result is an array of `shape`, `(pieces, *piece)`, on `device`. Pieces that no message
-    writes are unspecified.
+    writes are unspecified. With a `reduction`, each device has one message, from itself to itself,
+    of which the library reduces the content.
     """
 
     device: str | Spmd
     shape: tuple[int, ...]
     messages: tuple[Message, ...]
     info: CommInfo
+    reduction: Reduction | None = None
 
     def __str__(self) -> str:
         return f"{self.info.kind} of {len(self.messages)} messages, {self.shape} on {self.device}"

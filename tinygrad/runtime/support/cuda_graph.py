@@ -11,12 +11,13 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from cuda.bindings import driver
 
 from tinygrad.device import Buffer, Device
 from tinygrad.renderer.target import LaunchShape
+from tinygrad.runtime.support import nccl
 from tinygrad.runtime.support.cuda_driver import LOCK, CudaError, Gpu
 from tinygrad.runtime.support.cuda_memory import (
     CudaAllocator,
@@ -27,6 +28,7 @@ from tinygrad.runtime.support.cuda_memory import (
 from tinygrad.runtime.support.cuda_program import CudaProgram, argument_arrays
 from tinygrad.runtime.support.hazards import Hazards
 from tinygrad.settings import DEBUG
+from tinygrad.uop.args import Reduction
 
 UNIFIED = driver.CUmemorytype.CU_MEMORYTYPE_UNIFIED
 
@@ -164,6 +166,60 @@ class CopyCall:
         return found
 
 
+class AllReduceCall:
+    """An all-reduce by NCCL."""
+
+    variables: Sequence[int] = ()
+
+    def __init__(
+        self,
+        pairs: Sequence[tuple[Buffer, Buffer]],
+        places: list[tuple[tuple[int, int], tuple[int, int]]],
+        reduction: Reduction,
+    ) -> None:
+        self.gpu = _gpu(pairs[0][0])
+        self.slots = [slot for pair in places for slot, _ in pair]
+        self._pairs, self._places, self._reduction = pairs, places, reduction
+
+    def is_empty(self, values: Values) -> bool:
+        """Whether there is nothing to reduce."""
+        return False
+
+    def run(self, values: Values) -> None:
+        """Issues the all-reduce."""
+        addresses = [
+            (values.slots[to] + to_offset, values.slots[source] + offset)
+            for (to, to_offset), (source, offset) in self._places
+        ]
+        all_reduce(self._pairs, addresses, self._reduction)
+
+    def add(self, graph: Any, after: list[Any], values: Values) -> Any:
+        """Refuses: a graph would have to capture streams."""
+        raise CudaError("all-reduces of NCCL are in no graph", 0)
+
+    def update(self, executable: Any, values: Values) -> None:
+        """Is in no graph."""
+
+
+def all_reduce(
+    pairs: Sequence[tuple[Buffer, Buffer]],
+    addresses: Sequence[tuple[int, int]],
+    reduction: Reduction,
+) -> None:
+    """Lets NCCL reduce the sources of pairs, on the GPUs of `pairs`, at other addresses."""
+    parts = [
+        nccl.Part(_gpu(pair[0]), source, destination)
+        for pair, (destination, source) in zip(pairs, addresses, strict=True)
+    ]
+    groups = [[parts[number] for number in group] for group in reduction.groups]
+    source = pairs[0][1]
+    with LOCK:
+        nccl.all_reduce(groups, reduction.op, source.dtype, source.size)
+
+
+Call: TypeAlias = KernelCall | CopyCall | AllReduceCall
+
+
 class CudaReplay:
     """Records of launches. `add` takes what `make_launch` and `make_copy` return; `run` runs all.
 
@@ -172,15 +228,15 @@ class CudaReplay:
 
     def __init__(self) -> None:
         self._values = Values()
-        self._calls: list[KernelCall | CopyCall] = []
+        self._calls: list[Call] = []
         self._slot_of: dict[Buffer, int] = {}
         self._hazards = Hazards()
         self._after: list[list[int]] = []
         # the bytes that each call reads and writes, until it is added
-        self._uses: dict[KernelCall | CopyCall, tuple[list[Buffer], list[Buffer]]] = {}
-        self._users_of_slot: dict[int, list[KernelCall | CopyCall]] = {}
-        self._users_of_variable: dict[int, list[KernelCall | CopyCall]] = {}
-        self._changed: dict[KernelCall | CopyCall, None] = {}
+        self._uses: dict[Call, tuple[list[Buffer], list[Buffer]]] = {}
+        self._users_of_slot: dict[int, list[Call]] = {}
+        self._users_of_variable: dict[int, list[Call]] = {}
+        self._changed: dict[Call, None] = {}
         self._graph: Any = None
         self._executable: Any = None
         self._reason = ""
@@ -232,7 +288,16 @@ class CudaReplay:
         self._uses[call] = [source], [destination]
         return call
 
-    def add(self, *calls: KernelCall | CopyCall, parallel: bool = True) -> None:
+    def make_all_reduce(
+        self, pairs: Sequence[tuple[Buffer, Buffer]], reduction: Reduction
+    ) -> AllReduceCall:
+        """An all-reduce of the sources of pairs to their destinations."""
+        places = [((self.get_slot(x), x.offset), (self.get_slot(y), y.offset)) for x, y in pairs]
+        call = AllReduceCall(pairs, places, reduction)
+        self._uses[call] = [y for _, y in pairs], [x for x, _ in pairs]
+        return call
+
+    def add(self, *calls: Call, parallel: bool = True) -> None:
         """Appends calls, which may run at the same time."""
         self._discard()
         for call in calls:

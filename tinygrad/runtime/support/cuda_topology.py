@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from cuda.bindings import driver
 
+from tinygrad.runtime.support import nccl
 from tinygrad.runtime.support.cuda_driver import Gpu
 from tinygrad.sharding.topology import Link, Processor, Topology
 
@@ -32,6 +33,9 @@ def read_topology(gpus: Sequence[Gpu]) -> Topology:
     links = [link(a, b) for a, b in itertools.combinations(gpus, 2)]
     if not links:
         return found
+    # NCCL wants each GPU once
+    has_nccl = len({gpu.ordinal for gpu in gpus}) == len(gpus) and nccl.is_installed()
+    found = replace(found, nccl=has_nccl)
     slowest = min(links, key=lambda x: x.bandwidth)
     return replace(found, peer=slowest._replace(is_readable=all(x.is_readable for x in links)))
 

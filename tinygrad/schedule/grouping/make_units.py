@@ -68,7 +68,7 @@ class UnitBuilder:
         source, target = self.storage.slices[node.src[0]], self.storage.slices[node]
         arg = node.arg
         size = arg.piece_size(max_elements(node.shape))
-        item = TransferItem(source, target, size, arg.messages, arg.info)
+        item = TransferItem(source, target, size, arg.messages, arg.info, arg.reduction)
         return Unit(node, reads=[node.src[0]], item=item)
 
     def kernel_unit(self, node: UOp) -> Unit:

@@ -1,12 +1,13 @@
 """ALLREDUCE in the per-device graph: partial sums become their reduction.
 
 Input: the local value of a partial value, its layout, and the layout of the result. Output: the
-local result. Invariant: every algorithm but *peer* is a change of layout of a *stack*, the array of
-all partial sums along a new leading axis that the group's mesh dimensions shard, and a local
-reduction.
+local result. Invariant: every algorithm but *peer* and *nccl* is a change of layout of a *stack*,
+the array of all partial sums along a new leading axis that the group's mesh dimensions shard, and a
+local reduction.
 
 - *peer* sends nothing: the kernel of each device reads the partial sums in the memory of the
   others, where links are readable.
+- *nccl* is one call of the library that GPUs have.
 - *direct* replicates the stack and reduces it: one round, the most bytes.
 - *all-to-all* shards the elements of the stack instead, reduces them and all-gathers the sums.
 - *hierarchical* does so within each node first, and with the results across nodes.
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from itertools import chain, product
 from typing import cast
 
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.schedule.spmd.local import (
     device_number,
@@ -49,7 +50,7 @@ from tinygrad.sharding import (
     partial_groups,
 )
 from tinygrad.uop import Ops
-from tinygrad.uop.args import CommInfo, Message, PeerArg, TransferArg
+from tinygrad.uop.args import CommInfo, Message, PeerArg, Reduction, TransferArg
 from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import ReduceArg, UOp, sint
 
@@ -126,9 +127,13 @@ def all_reduce(
         return transfer(local, between, target, shape, info("send"))
     if target == reduced:
         algorithm = choose_algorithm(source, value.nbytes)
+        if algorithm == "nccl" and not _can_library_reduce(op, value.dtype):
+            algorithm = "all2all"
         comm = info("all_reduce", algorithm)
         if algorithm == "peer":
             return _read_peers(value, source, op, comm, count)
+        if algorithm == "nccl":
+            return _reduce_by_library(value, source, comm)
         if algorithm == "ring":
             return _ring(value, len(source), op, reduced, comm)
         if algorithm != "direct":
@@ -164,8 +169,8 @@ def choose_algorithm(source: Sharding, nbytes: int) -> str:
     no memory is that of another process.
     """
     fastest = fastest_allreduce(current_topology(), source, nbytes)
-    if fastest == "peer" and not current_local_devices().is_all:
-        return "direct"
+    if not current_local_devices().is_all:
+        fastest = {"peer": "direct", "nccl": "all2all"}.get(fastest, fastest)
     if fastest in {"peer", "direct"}:
         return fastest
     if (RING or not ALL2ALL) and len(source.mesh_shape) == 1:
@@ -261,6 +266,26 @@ def _read_peers(value: UOp, source: Sharding, op: Ops, info: CommInfo, count: in
         found.append(part.cast(dtypes.float) if is_rounded else part)
     total = functools.reduce(lambda a, b: a.alu(op, b), found)
     return UOp(Ops.CONTIGUOUS, value.dtype, (total.cast(value.dtype),))
+
+
+def _can_library_reduce(op: Ops, dtype: DType) -> bool:
+    from tinygrad.runtime.support.nccl import can_reduce
+
+    return can_reduce(op.name, dtype)
+
+
+def _reduce_by_library(value: UOp, source: Sharding, info: CommInfo) -> UOp:
+    """One call for all devices."""
+    numbers = {name: number for number, name in enumerate(source)}
+    groups = tuple(tuple(numbers[name] for name in group) for group in partial_groups(source))
+    arg = TransferArg(
+        device=local_device(source),
+        shape=(1, *cast(tuple[int, ...], value.shape)),
+        messages=tuple(Message(number, 0, number, 0) for number in range(len(source))),
+        info=info,
+        reduction=Reduction(source.partial_ops[0], groups),
+    )
+    return UOp(Ops.TRANSFER, value.dtype, (value,), arg).reshape(value.shape)
 
 
 def _ring(value: UOp, count: int, op: Ops, reduced: Sharding, info: CommInfo) -> UOp:
