@@ -130,7 +130,9 @@ def test_on_one_kind_of_link_more_bytes_take_longer() -> None:
 
 
 def test_an_unknown_algorithm_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="'tree'; use peer, direct, nccl, all2all, hierarchical, ring"):
+    with pytest.raises(
+        ValueError, match="'tree'; use peer, direct, nccl, all2all, hierarchical, ring"
+    ):
         allreduce_seconds(partial_sums(4), 8, "tree")
 
 
