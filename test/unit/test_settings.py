@@ -244,7 +244,8 @@ def test_settings_that_mean_nothing_here_are_accepted(monkeypatch: pytest.Monkey
     from tinygrad import helpers
     from tinygrad.settings import COMPATIBLE
 
-    assert {"LRU", "DEVECTORIZE", "TC_OPT", "FUSE_ARANGE"} <= COMPATIBLE.keys()
+    assert {"LRU", "DEVECTORIZE", "TC_OPT", "FUSE_ARANGE", "NOLOCALS"} <= COMPATIBLE.keys()
+    assert not [name for name in COMPATIBLE if ContextVar.declared[name].meaning]
     with Context(LRU=0, EMULATE="AMD"):
         assert (helpers.LRU.value, helpers.EMULATE.value) == (0, "AMD")
     assert helpers.LRU.value == COMPATIBLE["LRU"]
