@@ -258,6 +258,7 @@ def test_functions_of_empty_tensors_and_scalars() -> None:
 
 KINKS: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
     "relu": (Tensor.relu, 0.0, 0.0),
+    "relu6": (Tensor.relu6, 0.0, 0.0),
     "abs": (Tensor.abs, 0.0, 0.0),
     "leaky_relu": (Tensor.leaky_relu, 0.0, 0.01),
     "sign": (Tensor.sign, 0.0, 0.0),

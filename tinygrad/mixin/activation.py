@@ -54,12 +54,12 @@ class ActivationMixin(ElementwiseMixin):
         return (self._as_float() * beta)._unary(Ops.SOFTPLUS) / beta
 
     def relu6(self) -> Self:
-        """Relu clipped at 6 (arXiv:1704.04861).
+        """Relu clipped at 6 (arXiv:1704.04861). Its gradient at 0 is 0.
 
         >>> Tensor([-1.0, 3.0, 9.0]).relu6().tolist()
         [0.0, 3.0, 6.0]
         """
-        return self.clip(0, 6)
+        return self.relu().clip(0, 6)
 
     @in_float32
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:
