@@ -20,6 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from test.ranks import replays as replay_programs
+from test.ranks import saves
+from test.ranks.saves import SHARED
 from test.test_examples import plain_digits
 from tinygrad import GlobalCounters, Mesh, P, Sharding, Tensor, TinyJit, nn, ranks
 from tinygrad.engine import CommTrace
@@ -282,17 +284,14 @@ def computes_another_value(devices: Devices) -> None:
     print((x.sum() if ranks.rank() == 0 else x.max()).item())
 
 
-SHARED: list[str] = []
-"""The path of a file that all ranks see."""
-
-
 def main() -> None:
     folder, count, *names = sys.argv[1:]
     path = Path(folder, str(ranks.rank()))
     SHARED.append(f"{folder}-saved/values.safetensors")
     with path.open("w") as output, contextlib.redirect_stdout(output):
         for name in names:
-            program = globals().get(name) or getattr(replay_programs, name)
+            modules = vars(replay_programs) | vars(saves) | globals()
+            program = modules[name]
             program(tuple(f"CPU:{number}" for number in range(int(count))))
 
 

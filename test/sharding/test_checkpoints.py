@@ -174,7 +174,7 @@ SAVER = """
 import os, sys
 from pathlib import Path
 from tinygrad import Sharding, Tensor
-from tinygrad.nn.state import safe_save, safetensors
+from tinygrad.nn.state import safe_save, save
 
 path, number = Path(sys.argv[1]), float(sys.argv[2])
 
@@ -189,8 +189,8 @@ def announced(function, moment, concerns=lambda *arguments: True):
 devices = ("CPU", "CPU:1", "CPU:2")
 state = {f"weight {i}": Tensor.full((300, 100), number).shard(devices, i % 2) for i in range(3)}
 Tensor.realize(*state.values())
-safetensors._header = announced(safetensors._header, "nothing written")
-safetensors._write = announced(safetensors._write, "a tensor is next")
+save._header = announced(save._header, "nothing written")
+save.shard_pieces = announced(save.shard_pieces, "a tensor is next")
 os.fsync = announced(os.fsync, "written")
 # kernels are kept on disk in the same way
 Path.replace = announced(Path.replace, "synced", lambda aside, target: target == path)

@@ -70,6 +70,9 @@ class Wire(Protocol):
     def gather(self, value: Any) -> list[Any]:
         """The value of each process, in their order, in every process."""
 
+    def beside(self) -> Wire:
+        """A wire for another thread, which only gathers, beside what this one does."""
+
 
 class NoWire:
     """The wire of a process that has not joined others."""
@@ -106,6 +109,10 @@ class NoWire:
     def gather(self, value: Any) -> list[Any]:
         """The value of this process."""
         return [value]
+
+    def beside(self) -> Wire:
+        """Itself."""
+        return self
 
 
 @dataclass
@@ -158,6 +165,10 @@ class SimulatedWire:
     def gather(self, value: Any) -> list[Any]:
         """The value of this process."""
         return [value]
+
+    def beside(self) -> Wire:
+        """Itself."""
+        return self
 
     def unmatched(self, others: Sequence[SimulatedWire]) -> Counter[tuple[str, str]]:
         """The pairs of devices between which the messages of several processes, in order, do not

@@ -61,6 +61,10 @@ class _AloneWire:
         """Raises RanksError: the others do not answer."""
         raise RanksError("alone() gathers nothing, and saves no file of all ranks; do it outside")
 
+    def beside(self) -> _AloneWire:
+        """Itself, which gathers nothing."""
+        return self
+
 
 @contextmanager
 def alone() -> Iterator[None]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tinygrad.device import Buffer, Device, RemoteBuffer
 from tinygrad.dtype import to_numpy_dtype
 from tinygrad.execution.wire import RemoteMessage
+from tinygrad.ranks.beside import BesideWire
 from tinygrad.settings import RANKS_TIMEOUT
 from tinygrad.sharding import Rank
 from tinygrad.uop.reshard.move import find_user_line
@@ -120,6 +121,8 @@ class MpiWire:
         self._mpi = mpi
         self._messages, self._control = mpi.COMM_WORLD.Dup(), mpi.COMM_WORLD.Dup()
         self._values = mpi.COMM_WORLD.Dup()
+        self._beside = BesideWire(mpi.COMM_WORLD.Dup())
+        self._has_threads: bool = mpi.Query_thread() == mpi.THREAD_MULTIPLE
         self.history: deque[_Step] = deque([_Step(0, b"", "the start", "?")], KEPT_STEPS)
         self.while_waiting: Callable[[], None] = lambda: None
         self._fixed_tag: int | None = None
@@ -131,7 +134,7 @@ class MpiWire:
         self._told: list[Any] = []
         self._waits, self._is_over = False, threading.Event()
         self._watcher = threading.Thread(target=self._answer, daemon=True)
-        if mpi.Query_thread() == mpi.THREAD_MULTIPLE:
+        if self._has_threads:
             self._watcher.start()
 
     # ---- the wire ----
@@ -157,14 +160,15 @@ class MpiWire:
         return ticket
 
     def prepare(self, messages: Sequence[RemoteMessage]) -> _Prepared:
-        """Persistent requests, with the tag of the last step."""
+        """Persistent requests, with the tag of the step in which they are started first."""
         ticket = _Prepared(messages)
-        self._request(ticket, self._messages.Recv_init, self._messages.Send_init)
         self._prepared.add(ticket)
         return ticket
 
     def start_again(self, ticket: _Prepared) -> None:
         """Start the messages of a prepared ticket once more."""
+        if not ticket.requests:
+            self._request(ticket, self._messages.Recv_init, self._messages.Send_init)
         ticket.fill()
         self._mpi.Prequest.Startall(ticket.requests)
 
@@ -219,6 +223,15 @@ class MpiWire:
         self._swap(own, contents)
         return [pickle.loads(content.tobytes()) for content in contents]
 
+    def beside(self) -> BesideWire:
+        """A wire for another thread. Raises RanksError if MPI serves only one."""
+        if not self._has_threads:
+            raise RanksError(
+                "async_save needs an MPI library that serves several threads, and this one does "
+                "not offer MPI_THREAD_MULTIPLE; use safe_save"
+            )
+        return self._beside
+
     def _swap(self, own: Array, found: list[Array]) -> None:
         """Send an array to all others, and receive theirs."""
         tag, byte = self.tag(), self._mpi.BYTE
@@ -260,6 +273,8 @@ class MpiWire:
         Messages that were sent before meet none that are received afterwards.
         """
         self._messages, self._control = self._messages.Dup(), self._control.Dup()
+        for ticket in list(self._prepared):
+            ticket.free()
         self._lines.clear()
         self.history.clear()
         self.history.append(_Step(number, digest, "a new start", find_user_line()))

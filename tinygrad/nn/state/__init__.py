@@ -9,7 +9,9 @@ from tinygrad.nn.state.file_bytes import FileFormatError, accept_filename
 from tinygrad.nn.state.ggml import ggml_data_to_tensor
 from tinygrad.nn.state.gguf import gguf_load
 from tinygrad.nn.state.load import StateDictError, load_state_dict
-from tinygrad.nn.state.safetensors import safe_load, safe_load_metadata, safe_save
+from tinygrad.nn.state.safetensors import safe_load, safe_load_metadata
+from tinygrad.nn.state.save import async_save, safe_save
+from tinygrad.nn.state.saving import Saving
 from tinygrad.nn.state.tar_archive import tar_extract
 from tinygrad.nn.state.tensor_io import TensorIO
 from tinygrad.nn.state.torch_checkpoint import torch_load
@@ -17,9 +19,11 @@ from tinygrad.nn.state.zip_archive import zip_extract
 
 __all__ = [
     "FileFormatError",
+    "Saving",
     "StateDictError",
     "TensorIO",
     "accept_filename",
+    "async_save",
     "get_parameters",
     "get_state_dict",
     "ggml_data_to_tensor",

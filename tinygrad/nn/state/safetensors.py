@@ -1,43 +1,32 @@
 """The safetensors format: https://github.com/huggingface/safetensors.
 
 A file is the length of its header (8 bytes, little-endian), the header (JSON: each tensor's dtype,
-shape and offsets in the data) and the data. Saving writes to a temporary file, one tensor at a
-time, and renames it; loading maps the file and reads a tensor when it is used. A header is not
-trusted: sizes and offsets are checked against the file.
+shape and offsets in the data) and the data. Loading maps the file and reads a tensor when it is
+used. A header is not trusted: sizes and offsets are checked against the file.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import pathlib
 from dataclasses import dataclass
-from io import BufferedRandom
 from typing import Any
 
-from tinygrad.device import RemoteBuffer
 from tinygrad.dtype import DType, dtypes
-from tinygrad.helpers import prod, round_up
+from tinygrad.helpers import prod
 from tinygrad.nn.state.file_bytes import (
     File,
     FileFormatError,
     accept_filename,
     bytes_of_file,
     check_shape,
-    memory_of,
     name_of_file,
     read_bytes,
     shown,
     view_bytes,
 )
-from tinygrad.nn.state.shard_io import write_shards
-from tinygrad.nn.state.shared_file import write_together
-from tinygrad.sharding import Sharding
-from tinygrad.storage.files import keep_replaced
 from tinygrad.tensor import Tensor
 
 LENGTH_BYTES = 8
-ALIGNMENT_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000
 METADATA = "__metadata__"
 
@@ -126,70 +115,6 @@ def safe_load_metadata(t: Tensor) -> tuple[int, dict[str, Any], dict[str, Any]]:
     if not isinstance(metadata, dict):
         raise FileFormatError(f"{where}: {METADATA} is {shown(metadata)}, not an object")
     return data_start, header, metadata
-
-
-def safe_save(
-    tensors: dict[str, Tensor], fn: str | os.PathLike[str], metadata: dict[str, Any] | None = None
-) -> None:
-    """Write the tensors to the file `fn`, atomically.
-
-    A sharded tensor is saved as its global value, shard by shard, without gathering it. The host
-    holds one tensor, or one shard, at a time. Several processes call this together, with a path in
-    a folder that all of them see, and each writes its own shards. Raises ValueError for a name or a
-    dtype that the format does not support, OSError if the file cannot be written.
-
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder) / "model.safetensors"
-    ...     nn.state.safe_save({"x": Tensor([1.0, 2.0])}, path)
-    ...     print(nn.state.safe_load(path)["x"].tolist())
-    [1.0, 2.0]
-    """
-    path = pathlib.Path(fn)
-    header = _header(tensors, metadata)
-    keep_replaced(path)
-    with write_together(path) as file:
-        # every process writes the same header
-        file.write(len(header).to_bytes(LENGTH_BYTES, "little"))
-        file.write(header)
-        for tensor in tensors.values():
-            _write(file, tensor)
-
-
-def _header(tensors: dict[str, Tensor], metadata: dict[str, Any] | None) -> bytes:
-    """The header, padded with spaces so that the data is aligned."""
-    header: dict[str, Any] = {METADATA: metadata} if metadata else {}
-    offset = 0
-    for name, tensor in tensors.items():
-        if name == METADATA:
-            raise FileFormatError(
-                f"a tensor cannot be called {METADATA}: safetensors means its own use"
-            )
-        if tensor.dtype not in NAMES:
-            raise FileFormatError(f"{name} is of {tensor.dtype}, which safetensors has no name for")
-        stop = offset + tensor.numel() * tensor.dtype.itemsize
-        header[name] = {
-            "dtype": NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [offset, stop],
-        }
-        offset = stop
-    text = json.dumps(header, separators=(",", ":")).encode()
-    return text.ljust(round_up(LENGTH_BYTES + len(text), ALIGNMENT_BYTES) - LENGTH_BYTES)
-
-
-def _write(file: BufferedRandom, tensor: Tensor) -> None:
-    """Writes the bytes of the global value, row-major, as far as this process has them."""
-    if tensor.numel() == 0:
-        return
-    if isinstance(tensor.device, Sharding):
-        write_shards(file, tensor, tensor.device)
-        return
-    memory = memory_of(tensor)
-    if isinstance(memory, RemoteBuffer):
-        file.seek(memory.nbytes, os.SEEK_CUR)
-    else:
-        file.write(memory.as_memoryview())
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

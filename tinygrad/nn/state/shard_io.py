@@ -7,8 +7,9 @@ at a time, and a replicated shard is read or written once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from io import BufferedRandom
-from typing import Any
+from typing import Any, NamedTuple
 
 from tinygrad.device import Buffer, Device, RemoteBuffer
 from tinygrad.execution.buffers import bind_buffers
@@ -21,6 +22,8 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 Region = tuple[tuple[int, int], ...]
+WRITTEN_BYTES = 1 << 24
+"""At most this many bytes are written at once."""
 
 
 def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
@@ -58,13 +61,36 @@ def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
     return Tensor(bind_buffers(node, list(parts.values())))
 
 
-def write_shards(file: BufferedRandom, value: Tensor, layout: Sharding) -> None:
-    """Write the shards of this process, row-major, at the position of `file`, and advance past the
-    tensor.
+class Piece(NamedTuple):
+    """Bytes of a file: ranges of equal length that begin at `starts`. `is_copy` if nobody else has
+    the memory of `content`.
     """
+
+    starts: list[int]
+    content: memoryview
+    is_copy: bool
+
+    def copied(self) -> Piece:
+        """The same bytes in memory that nobody else writes."""
+        if self.is_copy:
+            return self
+        return Piece(self.starts, memoryview(bytes(self.content)), True)
+
+    def write(self, file: BufferedRandom) -> Iterator[int]:
+        """Write the bytes; yields how many, each time that some were written."""
+        content = self.content.cast("B")
+        size = content.nbytes // len(self.starts)
+        for number, start in enumerate(self.starts):
+            file.seek(start)
+            end = (number + 1) * size
+            for first in range(number * size, end, WRITTEN_BYTES):
+                yield file.write(content[first : min(first + WRITTEN_BYTES, end)])
+
+
+def shard_pieces(value: Tensor, layout: Sharding, origin: int) -> Iterator[Piece]:
+    """The bytes of the shards of this process, of a row-major array that begins at `origin`."""
     import numpy as np
 
-    origin = file.tell()
     node = value.contiguous().realize().uop
     while node.op in {Ops.RESHAPE, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD}:
         # a reshape that keeps the layout does not change the memory of a device
@@ -75,15 +101,11 @@ def write_shards(file: BufferedRandom, value: Tensor, layout: Sharding) -> None:
         if isinstance(memory, RemoteBuffer):
             # another process writes it
             continue
-        whole = memory.as_memoryview()
-        box = _box(whole, block, region, value.dtype.itemsize)
+        box = _box(memory.as_memoryview(), block, region, value.dtype.itemsize)
         content = np.ascontiguousarray(box).reshape(-1).data
         starts = run_starts(value.shape, region, value.dtype.itemsize)
-        run_bytes = content.nbytes // len(starts)
-        for number, start in enumerate(starts):
-            file.seek(origin + start)
-            file.write(content[number * run_bytes : (number + 1) * run_bytes])
-    file.seek(origin + int(value.numel()) * value.dtype.itemsize)
+        is_copy = not (box.flags.c_contiguous and _is_addressable(memory))
+        yield Piece([origin + start for start in starts], content, is_copy)
 
 
 def run_starts(shape: tuple[int, ...], region: Region, itemsize: int) -> list[int]:
