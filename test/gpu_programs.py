@@ -99,6 +99,12 @@ SQUARE = (4096, 4096)
 CONVOLUTION = of_one(
     "convolution", lambda x, w: x.conv2d(w, padding=1), (32, 64, 28, 28), (128, 64, 3, 3)
 )
+NARROW_CONVOLUTION = of_one(
+    "convolution bf16",
+    lambda x, w: x.conv2d(w, padding=1),
+    *((32, 64, 28, 28), (128, 64, 3, 3)),
+    dtype=BF16,
+)
 
 
 def attention_gradients() -> list[Tensor]:
@@ -129,12 +135,7 @@ PROGRAMS = (
     of_one("linear gelu residual bf16", linear, (2048, 1024), (1024, 1024), (1024,), dtype=BF16),
     of_one("batched product", lambda a, b: a @ b, (16, 512, 256), (16, 256, 512), dtype=BF16),
     CONVOLUTION,
-    of_one(
-        "convolution bf16",
-        lambda x, w: x.conv2d(w, padding=1),
-        *((32, 64, 28, 28), (128, 64, 3, 3)),
-        dtype=BF16,
-    ),
+    NARROW_CONVOLUTION,
     of_one("softmax", lambda x: x.softmax(-1), SQUARE),
     of_one("layernorm", lambda x: x.layernorm(), SQUARE),
     of_one("rms norm", lambda x: x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt(), SQUARE),

@@ -16,7 +16,7 @@ import pytest
 
 from test.backend.test_renderer_c import elementwise, everything
 from test.golden.test_kernels import KERNELS
-from test.gpu_programs import CONVOLUTION, product
+from test.gpu_programs import CONVOLUTION, NARROW_CONVOLUTION, product
 from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, CompileError, Device, DeviceError, OutOfMemoryError
 from tinygrad.dtype import DType, dtypes
@@ -89,7 +89,8 @@ def test_products_use_matrix_instructions(
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_products_do_not_spill(compiler: None, architecture: str) -> None:
-    for program in (product(4096), product(8192, dtypes.bfloat16), CONVOLUTION):
+    programs = product(4096), product(8192, dtypes.bfloat16), CONVOLUTION, NARROW_CONVOLUTION
+    for program in programs:
         (spec,) = program.kernels(amd_target(architecture))
         text = find_hip_compiler().assembly(spec.source, architecture)
         assert re.search(r"^\s+\.vgpr_spill_count: +0$", text, re.MULTILINE), program.name

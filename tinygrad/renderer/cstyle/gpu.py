@@ -30,6 +30,8 @@ SWIZZLED_ALIGNMENT = SWIZZLE_ROWS * SWIZZLE_BYTES
 """The same of arrays that matrix instructions read; their sizes are multiples of it."""
 LARGE_TILE_BYTES = 400
 """Bytes of the arrays of a thread from which on they determine how many blocks are resident."""
+TILE_BYTES = 256
+"""Bytes of the same from which on loops that are not tiles stay loops."""
 VALUE_DTYPE = dtypes.int64
 """The type of each integer parameter, so that a launch need not know those of the Variables."""
 
@@ -49,7 +51,9 @@ class GPUWriter(LaneWriter):
         # loops without a block: a thread runs them once
         self.unopened: set[UOp] = set()
         self.threads = _threads(linear)
-        self.is_large = _register_bytes(linear) >= LARGE_TILE_BYTES
+        register_bytes = _register_bytes(linear)
+        self.is_large = register_bytes >= LARGE_TILE_BYTES
+        self.keeps_loops = register_bytes >= TILE_BYTES
         # bytes of shared memory that the launch gives, and of it those of declared arrays
         self.dynamic_bytes = dynamic_bytes
         is_swizzled = any(u.op is Ops.MMA_ASYNC for u in linear)
@@ -125,8 +129,11 @@ class GPURenderer(CStyleRenderer):
             name = w.names[u] = f"thread{u.arg.index}"
             w.emit(f"{self.dialect.type(u.dtype)} {name} = {self.dialect.thread_number};")
             w.unopened.add(u)
-        else:
-            super().open_loop(w, u)
+            return
+        if w.keeps_loops and u.arg.kind in {AxisType.LOOP, AxisType.REDUCE}:
+            # a compiler would unroll them and keep what the steps share, and there is no register
+            w.emit(f"{self.dialect.unroll} 1")
+        super().open_loop(w, u)
 
     def open_grid(self, w: CWriter, u: UOp, name: str) -> None:
         assert isinstance(w, GPUWriter)
