@@ -147,3 +147,10 @@ def test_a_scatter_of_values_on_all_devices_moves_the_index_if_it_is_smaller() -
         layouts = [on(None), on(0)]
         assert moved(written(placed(arrays[0], on(None)), placed(arrays[1], on(0)))) == kinds
         assert_same_as_on_one_device(written, arrays, layouts)
+    # the partial results of both dimensions of a mesh are one layout
+    index, weight = placed(numbers(9, 4, 4), on((1, 0), GRID)), placed(array(9, 2), on(None))
+    (gradient,) = weight[index].sum().gradient(weight)
+    assert moved(gradient) == {"all_gather": 16 * 4 * 3}
+    np.testing.assert_array_equal(
+        gradient.numpy()[:, 0], np.bincount(index.numpy().ravel(), minlength=9)
+    )

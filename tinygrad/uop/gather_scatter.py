@@ -183,7 +183,8 @@ def _gathered_index_layout(node: Node) -> Sharding | None:
     partial, index = node.device, node.src[1]
     if not isinstance(partial, Sharding) or not partial.is_partial or SHARDING.value == "strict":
         return None
-    pairs = zip(partial.axes, index.layout.axes, strict=True)
-    gathered = index.layout.with_axes([None if isinstance(p, Partial) else q for p, q in pairs])
+    batch = len(node.arg) - 1
+    axes = [None if isinstance(p, int) and p >= batch else p for p in index.layout.axes]
+    gathered = index.layout.with_axes(axes)
     reshard_bytes = moved_elements(index.layout, gathered, index.shape) * index.dtype.itemsize
     return gathered if reshard_bytes < _allreduced_elements(node) * node.dtype.itemsize else None
