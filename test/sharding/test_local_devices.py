@@ -199,6 +199,33 @@ def test_every_message_of_64_devices_meets_its_other_end(
     check_all_parts(program, 64, 4)
 
 
+SAMPLE = (0, 1, 511, 512, 1023)
+
+
+# a pipeline of 1,024 stages takes minutes
+@pytest.mark.slow
+@only_one_process("runs the parts of several processes")
+@pytest.mark.parametrize(
+    "program", [x for x in PROGRAMS if x is not pipeline], ids=lambda x: x.__name__
+)
+def test_messages_between_some_of_1024_devices_meet_their_other_end(
+    program: Callable[[Devices], None],
+) -> None:
+    devices = devices_of(1024)
+    ends = {devices[rank] for rank in SAMPLE}
+    parts: list[SimulatedWire] = []
+    for rank in SAMPLE:
+        with one_process(part_of(rank, devices, 1)) as wire:
+            program(devices)
+        between = [
+            {pair: sizes for pair, sizes in found.items() if ends.issuperset(pair)}
+            for found in (wire.sent, wire.received)
+        ]
+        parts.append(SimulatedWire(*between))
+    assert any(part.sent for part in parts)
+    assert not parts[0].unmatched(parts[1:])
+
+
 def plans_of(program: Callable[[Devices], None], count: int, rank: int) -> list[ExecutionPlan]:
     """The plans that one process makes, of as many processes as there are devices."""
     plan_cache.clear()
