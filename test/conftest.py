@@ -50,10 +50,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="ARCHITECTURE",
         help="with --emulated-cuda: run the kernels of gfx942, gfx1100 or apple7 instead",
     )
+    parser.addoption(
+        "--guarded-memory",
+        action="store_true",
+        help="end the process if a kernel on a CPU device goes past the end of a buffer",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Emulates CUDA before the tests ask for the default device."""
+    """Emulates CUDA, or guards memory, before the tests ask for the default device."""
+    if config.getoption("--guarded-memory"):
+        from test.guarded_memory import guard_buffers
+
+        guard_buffers()
     if mode := config.getoption("--emulated-cuda"):
         from test.emulator import emulated_cuda
 

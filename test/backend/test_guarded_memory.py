@@ -5,47 +5,17 @@ An access to them ends the process, which names the test.
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
 import pytest
 
 from test.devices import only_cpu
+from test.guarded_memory import guarded_bytes
 from tinygrad import Tensor, dtypes
 
 pytestmark = only_cpu
-Array = np.ndarray
-PAGE = mmap.PAGESIZE
-NO_ACCESS = 0
-libc = ctypes.CDLL(None)
-libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-
-
-@pytest.fixture
-def guarded() -> Iterator[Callable[[Array, bool], Array]]:
-    """Copies of arrays in memory whose last byte, or first one, is beside a page without access."""
-    mapped: list[tuple[int, mmap.mmap]] = []
-
-    def copy(values: Array, is_last: bool) -> Array:
-        pages = -(-values.nbytes // PAGE)
-        memory = mmap.mmap(-1, (pages + 2) * PAGE)
-        start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        mapped.append((start, memory))
-        for guard in (start, start + (pages + 1) * PAGE):
-            assert libc.mprotect(guard, PAGE, NO_ACCESS) == 0
-        offset = (pages + 1) * PAGE - values.nbytes if is_last else PAGE
-        found = np.frombuffer(memory, values.dtype, values.size, offset).reshape(values.shape)
-        found[:] = values
-        return found
-
-    yield copy
-    for start, memory in mapped:
-        assert libc.mprotect(start, len(memory), mmap.PROT_READ | mmap.PROT_WRITE) == 0
-
-
 CASES: dict[str, tuple[tuple[int, ...], Callable[[Tensor], Tensor]]] = {
     "rows of 2": ((64, 96, 2), lambda x: x.sum(2)),
     "rows of 3": ((64, 96, 3), lambda x: x.sum(2)),
@@ -69,15 +39,13 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[[Tensor], Tensor]]] = {
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int8], ids=["float32", "int8"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_kernel_stays_within_its_arguments(
-    name: str, dtype: type, guarded: Callable[[Array, bool], Array]
-) -> None:
+def test_a_kernel_stays_within_its_arguments(name: str, dtype: type) -> None:
     shape, compute = CASES[name]
     values = (np.arange(prod(shape)) % 11 - 5).reshape(shape).astype(dtype)
     kind = dtypes.float32 if dtype is np.float32 else dtypes.int8
     wanted = compute(Tensor(values)).numpy()
     for is_last in (True, False):
-        memory = guarded(values, is_last)
+        memory = guarded_bytes(values.nbytes, is_last)
+        memory[:] = values.reshape(-1).view(np.uint8)
         x = Tensor.from_blob(memory.ctypes.data, shape, dtype=kind)
         np.testing.assert_array_equal(compute(x).numpy(), wanted)
-        del x
