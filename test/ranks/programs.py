@@ -201,6 +201,14 @@ def waits_for_ever(devices: Devices) -> None:
     time.sleep(1000)
 
 
+def exchanges_for_ever(devices: Devices) -> None:
+    mpi.HARD_LIMIT = 2
+    x = Tensor(array(8, 4)).shard(devices, 0).realize()
+    while True:
+        x.sum(0).realize()
+        print("exchanges", flush=True)
+
+
 def raises(devices: Devices) -> None:
     if ranks.rank() == 1:
         raise ValueError("on rank 1")

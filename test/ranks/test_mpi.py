@@ -27,10 +27,11 @@ def launcher() -> str | None:
     return str(beside) if beside.exists() else shutil.which("mpiexec")
 
 
-pytestmark = pytest.mark.skipif(
+needs_mpi = pytest.mark.skipif(
     importlib.util.find_spec("mpi4py") is None or launcher() is None,
     reason="needs mpi4py and an MPI launcher: pip install mpi4py mpich",
 )
+pytestmark = needs_mpi
 
 
 def start(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -20,6 +21,8 @@ from tinygrad.uop.reshard.move import find_user_line
 
 LAST_WORDS_S = 0.5
 """The time between the report of an error and the end of all ranks."""
+PATIENCE_S = 1.0
+"""The time for the launcher to end a rank that asks for it."""
 
 
 class Ends:
@@ -75,4 +78,8 @@ class Ends:
         sys.stderr.flush()
         # the launcher ends the others at once, which may be at their last words
         time.sleep(LAST_WORDS_S)
+        # a launcher on a host that cannot be reached does not end this process
+        patience = threading.Timer(PATIENCE_S, self._exit, (status,))
+        patience.daemon = True
+        patience.start()
         self._mpi.COMM_WORLD.Abort(status)
