@@ -213,7 +213,7 @@ def test_host_names_and_origins_are_those_allowed(
         assert send(Origin=friend) == (200, friend)
         assert send(Origin=friend, method="POST", path=path) == (200, friend)
         assert send(Origin=stranger) == (200, None)
-        asked = {"Access_Control_Request_Headers": "content-type,authorization"}
+        asked = {"Access_Control_Request_Headers": "content-type,authorization,x-stainless-lang"}
         wanted = {"method": "OPTIONS", "path": path, "Access_Control_Request_Method": "POST"}
         assert send(Origin=friend, **wanted, **asked) == (200, friend)
         assert send(Origin=stranger, **wanted, **asked)[1] is None

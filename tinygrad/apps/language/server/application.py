@@ -223,7 +223,8 @@ def application(
         CORSMiddleware,
         allow_origins=list(origins),
         allow_methods=["GET", "POST"],
-        allow_headers=["Authorization", "Content-Type"],
+        # clients of OpenAI's API in a browser send some of their own, such as x-stainless-lang
+        allow_headers=["*"],
     )
     return Starlette(
         routes=routes,
