@@ -114,3 +114,31 @@ def output_of(*arguments: str) -> str:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+SHARDED_STEP = """
+import numpy as np
+from tinygrad import CommTrace, Device, Tensor, TinyJit
+
+names = tuple(f"CUDA:{number}" for number in range(4))
+w = Tensor(np.arange(64, dtype=np.float32).reshape(8, 8)).shard(names, 0).realize()
+step = TinyJit(lambda x: (x @ w).relu().sum(0).realize())
+with Device.topology(names) as topology, CommTrace() as trace:
+    for number in range(4):
+        values = np.arange(32, dtype=np.float32).reshape(4, 8) - number
+        found = step(Tensor(values).shard(names, 1).realize()).numpy()
+        assert np.array_equal(found, np.maximum(values @ w.numpy(), 0).sum(0))
+algorithms = {record.algorithm for record in trace.records if record.kind == "all_reduce"}
+print({Device[name].gpu.ordinal for name in names}, topology.nccl, algorithms)
+"""
+
+
+@pytest.mark.parametrize("mode", ["forwards", "backwards"])
+def test_several_logical_devices_of_one_gpu_run_a_sharded_step(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str
+) -> None:
+    monkeypatch.setenv("DEVICES_PER_GPU", "4")
+    program = tmp_path / "step.py"
+    program.write_text(SHARDED_STEP)
+    found = output_of("-m", "test.emulator", "--devices", "1", "--mode", mode, str(program))
+    assert found == "{0} False {'peer'}\n"
