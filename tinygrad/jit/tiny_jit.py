@@ -18,6 +18,7 @@ from tinygrad.execution.capture import Capture, JitError, capturing
 from tinygrad.execution.realize import ScheduleItem
 from tinygrad.jit.captured import CapturedJit
 from tinygrad.jit.closure import Closure
+from tinygrad.jit.copy_elision import elide_copies
 from tinygrad.jit.inputs import Inputs, find_inputs, tensors_in
 from tinygrad.jit.inspection import Followed
 from tinygrad.jit.prune import varying_items
@@ -214,6 +215,7 @@ class TinyJit(Followed, Generic[P, R]):
                 items = varying_items(items, varying, inputs.values)
                 used = {b.base or b for item in items for b in item.written}
                 intermediates &= used
+            items = elide_copies(items, intermediates, inputs.numbers)
             self.captured = CapturedJit(
                 items,
                 inputs,
