@@ -10,9 +10,9 @@ import math
 import numpy as np
 import pytest
 
-from test.sharding.common import TWO, Array, array
+from test.sharding.common import DEVICES, TWO, Array, array, moved, placed
 from test.together import GlobalCounters
-from tinygrad import Tensor
+from tinygrad import Sharding, Tensor
 
 HEADS, DEPTH = 4, 16
 LAYOUTS = {
@@ -114,3 +114,15 @@ def test_cost_is_linear_in_the_length(layout: str) -> None:
         if not backward and layout != "keys":
             # one for each device
             assert kernels == 2
+
+
+def test_attention_by_heads_moves_less_than_along_the_length() -> None:
+    lengths, heads = Sharding(DEVICES, 2), Sharding(DEVICES, 1)
+    arrays = [array(1, HEADS, 32, DEPTH, seed=i) for i in range(3)]
+    q, k, v = (placed(x, lengths) for x in arrays)
+    along = q.scaled_dot_product_attention(k, v)
+    assert moved(along) == {"all_gather": 2 * 3 * arrays[0].nbytes}
+    q, k, v = (placed(x, lengths).to(heads) for x in arrays)
+    by_heads = q.scaled_dot_product_attention(k, v).to(lengths)
+    assert moved(by_heads) == {"all_to_all": 3 * arrays[0].nbytes}
+    np.testing.assert_allclose(by_heads.numpy(), along.numpy(), rtol=1e-6, atol=1e-6)

@@ -266,3 +266,14 @@ def test_other_operators() -> None:
         del x[0]
     with pytest.raises(TypeError):
         bool(x)
+
+
+def test_names_that_programs_import_from_modules_exist() -> None:
+    from tinygrad.helpers import CI, OSX, profile_marker, to_mv
+    from tinygrad.nn.onnx import OnnxRunner, OnnxValue
+    from tinygrad.tensor import _to_np_dtype, cast
+
+    assert _to_np_dtype(dtypes.half) == np.float16
+    assert cast(int, "as it is") == "as it is"  # type: ignore[comparison-overlap]
+    assert {type(CI), type(OSX)} == {bool} and callable(profile_marker) and callable(to_mv)
+    assert isinstance(OnnxRunner, type) and isinstance(OnnxValue, type)
