@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -172,3 +173,37 @@ def test_a_step_of_many_parameters_searches_the_live_tensors_a_few_times(
     with Tensor.train():
         optimizer.step()
     assert len(searches) <= 10
+
+
+def first_step_calls(count: int) -> int:
+    """The function calls of the first step of Adam with `count` small parameters."""
+    parameters = [Tensor([1.0, 2.0, 3.0]).realize().requires_grad_() for _ in range(count)]
+    optimizer, calls = Adam(parameters), 0
+
+    def called(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    with Tensor.train():
+        sys.setprofile(called)
+        try:
+            loss = parameters[0].sum()
+            for x in parameters[1:]:
+                loss = loss + (x * x).sum()
+            loss.backward()
+            optimizer.step()
+        finally:
+            sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize(
+    "count", [100, pytest.param(1250, marks=pytest.mark.slow)], ids="{} parameters".format
+)
+def test_the_first_step_of_many_parameters_is_linear(count: int) -> None:
+    first_step_calls(count)  # what does not depend on the parameters is cached afterwards
+    # other numbers of parameters, as a plan of equal structure would be known
+    calls = [first_step_calls(n) for n in (count + 1, 2 * count + 1, 4 * count + 1)]
+    assert (calls[2] - calls[1]) <= 1.3 * 2 * (calls[1] - calls[0])
+    # 4,300 with an order for each pass, and nodes for gradients in the plan
+    assert (calls[2] - calls[1]) / (2 * count) <= 3900

@@ -35,6 +35,7 @@ from tinygrad.sharding import Sharding, current_local_devices, current_topology
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import CommInfo
 from tinygrad.uop.device_value import device_names
+from tinygrad.uop.known_orders import orders_kept
 from tinygrad.uop.ops import UOp
 
 # movement that drops no elements, and shards of a value: the source can be materialised in their
@@ -104,8 +105,9 @@ def get_plan(sink: UOp, inputs: int) -> ExecutionPlan:
     key = (sink, Device.DEFAULT, settings, current_topology(), current_local_devices())
     found = plan_cache.get(key) if SCHEDULE_CACHE else None
     if found is None:
-        found = plan_graph(optimize_communication(sink), PlanOptions(inputs, Device.DEFAULT))
-        plan_cache.put(key, found)
+        with orders_kept():
+            found = plan_graph(optimize_communication(sink), PlanOptions(inputs, Device.DEFAULT))
+            plan_cache.put(key, found)
     return found
 
 

@@ -1,7 +1,8 @@
 """The canonical form of a graph, the key of the plan cache: buffers numbered, bindings removed.
 
 Input: a SINK of the tensor graph. Output: the same graph over canonical BUFFERs 0, 1, ... in the
-order of first use, the real BUFFERs that they stand for, and the values of bound Variables.
+order of first use, the real BUFFERs that they stand for, and the values of bound Variables. Ops
+that concern gradients alone are removed too.
 Invariant: graphs that differ only in their buffers and bound values have the same canonical SINK,
 as one object.
 """
@@ -17,6 +18,7 @@ from tinygrad.uop.float_variables import argument_of, value_of
 from tinygrad.uop.ops import BufferArg, UOp
 
 _HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
+_FOR_GRADIENTS = frozenset({Ops.DETACH, Ops.CONTIGUOUS_BACKWARD})
 _WRITES = frozenset({Ops.ASSIGN, Ops.CUSTOM_KERNEL})
 
 
@@ -51,7 +53,10 @@ def canonicalize(sink: UOp) -> Canonical:
     ranks = _ranks(writes) if writes else {}
     for node in order:
         op, arg, src = node.op, node.arg, node.src
-        if src and op is not Ops.BIND:
+        if op in _FOR_GRADIENTS:
+            # gradients were computed before scheduling
+            new = done[src[0]]
+        elif src and op is not Ops.BIND:
             src = tuple([done[x] for x in src])
             if op in _HAS_SIZES and not _is_known(arg):
                 arg = _without_bindings(arg, values)

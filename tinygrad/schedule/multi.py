@@ -89,9 +89,9 @@ class LayoutLowering:
         if rewritten is not None:
             return rewritten
         layout = node.device
-        src = tuple(self.source(node, i, layout) for i in range(len(node.src)))
         if not isinstance(layout, Sharding):
-            return node.with_sources(src)
+            return node.with_sources(tuple([self.done[x] for x in node.src]))
+        src = tuple([self.source(node, i, layout) for i in range(len(node.src))])
         if node.op in GroupOp.Movement:
             return lower_movement(node, src[0])
         if node.op is Ops.REDUCE_AXIS:

@@ -111,6 +111,8 @@ def _add_latest(latest: dict[UOp, UOp], nodes: Iterable[UOp]) -> None:
 
 def _unseen_below(roots: list[UOp], seen: dict[UOp, None]) -> dict[UOp, None]:
     root = roots[0] if len(roots) == 1 else UOp.sink(*roots)
+    if not seen:
+        return root.toposort()
     order = root.toposort(gate=lambda node: node not in seen)
     return {node: None for node in order if node not in seen}
 

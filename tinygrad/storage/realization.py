@@ -11,6 +11,7 @@ from typing import Any
 
 from tinygrad.execution import realize_tensors
 from tinygrad.execution.buffers import storage_of
+from tinygrad.garbage import no_garbage
 from tinygrad.gradient import carry_over
 from tinygrad.schedule.canonical import BindingConflict
 from tinygrad.storage.aliases import derive_again, note_stored, set_whole
@@ -52,6 +53,11 @@ from tinygrad.uop.ops import UOp
 @exclusive
 def realize_all(tensors: Any) -> None:
     """Compute tensors into memory, and rebuild their dependents."""
+    with no_garbage():
+        _realize_all(tensors)
+
+
+def _realize_all(tensors: Any) -> None:
     roots = nodes_to_compute(tensors)
     if not roots:
         return

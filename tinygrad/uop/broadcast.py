@@ -6,6 +6,7 @@ Invariant: a size is an int or a symbolic expression, and 1 is the only size tha
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TypeAlias
 
 from tinygrad.dtype import ConstType, DType, dtypes, saturate, truncate
@@ -70,6 +71,11 @@ def operand_node(value: ConstType, neighbour: DType, op: str) -> UOp:
     Bitwise operations take any number of as many bits, and sums and products a negative one beside
     an unsigned dtype. Raises ValueError for other integers that the dtype cannot hold.
     """
+    # 0.0 and -0.0 would be one key
+    return _known_operand(value, neighbour, op) if value else _operand(value, neighbour, op)
+
+
+def _operand(value: ConstType, neighbour: DType, op: str) -> UOp:
     dtype = scalar_dtype(value, neighbour)
     if not fits_dtype(value, dtype):
         largest = dtypes.max(dtype)
@@ -81,6 +87,9 @@ def operand_node(value: ConstType, neighbour: DType, op: str) -> UOp:
                 f"{largest}; cast the tensor to a wider dtype first"
             )
     return const_node(value, dtype)
+
+
+_known_operand = lru_cache(1024, typed=True)(_operand)
 
 
 def format_shape(shape: SymbolicShape) -> str:

@@ -19,6 +19,7 @@ from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_value import DeviceValue, TensorDevice
 from tinygrad.uop.interning import NodeRef, find_interned, node_died, table
+from tinygrad.uop.known_orders import known
 from tinygrad.uop.math import MathMixin
 
 N = TypeVar("N", bound="Node")
@@ -151,8 +152,11 @@ class Node(MathMixin):
 
     def toposort(self, gate: Callable[[Self], bool] | None = None) -> dict[Self, None]:
         """Return every node below and including this one, sources first. `gate` stops the
-        descent.
+        descent. What is returned without a gate is not to be changed.
         """
+        kept = known.by_sink if gate is None and self.op is Ops.SINK else None
+        if kept is not None and self in kept:
+            return kept[self]
         done: dict[Self, None] = {}
         if gate is not None and not gate(self):
             return {self: None}
@@ -170,6 +174,8 @@ class Node(MathMixin):
             else:
                 done[node] = None
                 stack.pop()
+        if kept is not None:
+            kept[self] = done
         return done
 
     def substitute(self, table: dict[Self, Self]) -> Self:

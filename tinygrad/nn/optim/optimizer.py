@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from tinygrad.dtype import DType, dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
+from tinygrad.garbage import no_garbage
 from tinygrad.helpers import FUSE_OPTIM, dedup, prod
 from tinygrad.mixin.precision import in_float32
 from tinygrad.sharding import Sharding
@@ -105,7 +106,8 @@ class Optimizer(ABC):
         >>> weight.tolist()
         [3.0]
         """
-        Tensor.realize(*self.schedule_step())
+        with no_garbage():
+            Tensor.realize(*self.schedule_step())
 
     def schedule_step(self) -> list[Tensor]:
         """Update every parameter lazily; return the tensors to realize, untrained ones included.
@@ -333,7 +335,8 @@ class OptimizerGroup:
         >>> slow.item(), fast.item()
         (5.0, 4.0)
         """
-        Tensor.realize(*self.schedule_step())
+        with no_garbage():
+            Tensor.realize(*self.schedule_step())
 
     def schedule_step(self) -> list[Tensor]:
         """The tensors to realize of all optimizers, in order.

@@ -15,9 +15,12 @@ _VIEWS = (Ops.RESHAPE, Ops.PERMUTE)
 
 def merge_allreduces(sink: UOp) -> UOp:
     """`allreduce(x), allreduce(reshape(x)) -> allreduce(x), reshape(allreduce(x))`"""
+    order = sink.toposort()
+    if not any(node.op is Ops.ALLREDUCE for node in order):
+        return sink
     done: dict[UOp, UOp] = {}
     reduced: dict[UOp, list[UOp]] = {}
-    for node in sink.toposort():
+    for node in order:
         src = tuple(done[x] for x in node.src)
         new = node.with_sources(src)
         if node.op is Ops.ALLREDUCE:

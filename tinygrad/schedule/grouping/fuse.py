@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tinygrad.schedule.grouping.kernel_budget import Cost, KernelBudget
 from tinygrad.schedule.grouping.row_chains import RowChain
@@ -20,7 +20,7 @@ from tinygrad.schedule.grouping.segments import Segment, Segments, can_be_stored
 from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain
 from tinygrad.schedule.grouping.storage_map import max_elements
 from tinygrad.schedule.grouping.targets import find_target
-from tinygrad.schedule.storage_views import NAMES_MEMORY, is_storage, movement_base
+from tinygrad.schedule.storage_views import NAMES_MEMORY, STORAGE, movement_base
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -28,6 +28,8 @@ from tinygrad.uop.sint import is_one
 
 # materialised nodes into whose kernels their sources are fused
 FUSES_SOURCES = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter})
+# values that are in memory before a kernel reads them
+IS_READ = STORAGE - FUSES_SOURCES
 # nodes that read their sources from memory
 READS_MEMORY = NAMES_MEMORY | {Ops.CUSTOM_KERNEL, Ops.TRANSFER}
 MAX_RECOMPUTED_LEAVES = 4
@@ -67,6 +69,10 @@ class ReadContext(NamedTuple):
     in_reduce: bool
 
 
+Contexts: TypeAlias = frozenset[ReadContext]
+NO_CONTEXTS: Contexts = frozenset()
+
+
 def repeats(node: UOp) -> bool:
     """Whether a node is an EXPAND that repeats elements."""
     return node.op is Ops.EXPAND and node.shape != node.src[0].shape
@@ -95,7 +101,7 @@ class _Fusion:
 
     def __init__(self, order: list[UOp], default_device: str | None) -> None:
         self.order, self.default_device = order, default_device
-        self.materialized: set[UOp] = {n for n in order if is_storage(n)}
+        self.materialized: set[UOp] = {n for n in order if n.op in STORAGE}
         # never materialised: kernels compute them again, block by block
         self.recomputed: set[UOp] = set()
         # nodes of kernels whose threads share rows; no other reduction is fused into these
@@ -108,9 +114,11 @@ class _Fusion:
         # the kernel of each path, and the number of its loop iterations
         self.budgets: list[KernelBudget] = []
         self.points: list[float] = []
-        self.leaves: dict[UOp, int] = {}
-        # the same without what is repeated so often that reading it costs nothing
-        self.large_leaves: dict[UOp, int] = {}
+        # the materialised arrays that each expression reads, and its expensive ops
+        self.leaves: dict[UOp, frozenset[UOp]] = {}
+        # the same without what is repeated so often that reading it costs nothing, if it differs
+        self.large_leaves: dict[UOp, frozenset[UOp]] = {}
+        self.expensive: set[UOp] = set()
 
     def add_chains(self, chains: Sequence[SoftmaxChain]) -> None:
         """Give each reduction of the scores of a softmax a kernel that recomputes the scores."""
@@ -141,13 +149,13 @@ class _Fusion:
         """
         self.reduced.clear()
         self.padded.clear()
+        reduced = self.reduced.keys()
         for node in self.order:
-            if node.op in READS_MEMORY:
+            op = node.op
+            if op in READS_MEMORY:
                 # including movement: these ops read contiguous memory
                 self.materialized.update(x for x in node.src if x.op is not Ops.DEFINE_VAR)
-            elif is_storage(node) and node.op not in FUSES_SOURCES:
-                continue
-            elif node.op is Ops.REDUCE_AXIS or not self.reduced.keys().isdisjoint(node.src):
+            elif op is Ops.REDUCE_AXIS or (op not in IS_READ and not reduced.isdisjoint(node.src)):
                 self._mark(node)
 
     def _mark(self, node: UOp) -> None:
@@ -226,27 +234,28 @@ class _Fusion:
     def mark_shared(self) -> None:
         """Materialise reductions with two contexts, and arithmetic too expensive to recompute."""
         segments = Segments(self.order, self.materialized, self.recomputed)
-        self.count_leaves()
-        contexts: dict[UOp, set[ReadContext]] = {}
+        self.find_leaves()
+        contexts: dict[UOp, Contexts] = {}
         for node in reversed(self.order):
             if not node.src:
                 continue
-            here = contexts.pop(node, set())
+            here = contexts.pop(node, NO_CONTEXTS)
             if node not in self.materialized and self._must_materialize(node, here):
                 self.materialized.add(node)
             can_change = node not in self.materialized and node not in self.recomputed
             if can_change and here and segments.ends(node):
                 self._recompute(node, segments[node], here)
             if node in self.materialized or not here:
-                here = {self._root(node, segments[node])}
+                here = frozenset({self._root(node, segments[node])})
             if repeats(node):
                 self._mark_broadcast(node, here)
             moves = node.op in CHANGES_CONTEXT
             for number, x in enumerate(node.src):
                 if x.src and x not in self.materialized:
-                    found = contexts.setdefault(x, set())
+                    found = contexts.get(x, NO_CONTEXTS)
                     if len(found) < MAX_CONTEXTS:
-                        found |= self._through(node, number, here) if moves else here
+                        read = self._through(node, number, here) if moves else here
+                        contexts[x] = found | read if found else read
 
     def _root(self, node: UOp, segment: Segment) -> ReadContext:
         """The context of the root of a new kernel."""
@@ -263,7 +272,7 @@ class _Fusion:
             self.points.append(points)
         return found
 
-    def _recompute(self, node: UOp, segment: Segment, contexts: set[ReadContext]) -> None:
+    def _recompute(self, node: UOp, segment: Segment, contexts: Contexts) -> None:
         """Compute a segment in each context, or materialise it if that is too much work or code."""
         counts: dict[KernelBudget, int] = {}
         points: dict[KernelBudget, float] = {}
@@ -288,25 +297,27 @@ class _Fusion:
         for budget, cost in costs.items():
             budget.spend(cost)
 
-    def _through(self, node: UOp, number: int, contexts: set[ReadContext]) -> set[ReadContext]:
+    def _through(self, node: UOp, number: int, contexts: Contexts) -> Contexts:
         op = node.op
         if op in GroupOp.Movement:
             ratio = points_ratio(node)
-            return {
+            return frozenset(
                 ReadContext(self._extend(c, ratio, op, node.arg), c.in_reduce) for c in contexts
-            }
+            )
         if op is Ops.REDUCE_AXIS:
             ratio = points_ratio(node)
-            return {ReadContext(self._extend(c, ratio, node), True) for c in contexts}
+            return frozenset(ReadContext(self._extend(c, ratio, node), True) for c in contexts)
         ratio = max_elements(node.src[number].shape) / max(max_elements(node.shape), 1)
         ratio = min(ratio, 1.0)
-        return {ReadContext(self._extend(c, ratio, node, number), c.in_reduce) for c in contexts}
+        return frozenset(
+            ReadContext(self._extend(c, ratio, node, number), c.in_reduce) for c in contexts
+        )
 
     def _extend(self, context: ReadContext, ratio: float, *key: Any) -> int:
         path = context.path
         return self._path((path, *key), self.budgets[path], self.points[path] * ratio)
 
-    def _must_materialize(self, node: UOp, contexts: set[ReadContext]) -> bool:
+    def _must_materialize(self, node: UOp, contexts: Contexts) -> bool:
         if len(contexts) < 2 or node.op in GroupOp.Movement or node.device is None:
             return False
         # the source of a cast to a larger type is materialised, which takes less memory
@@ -315,10 +326,10 @@ class _Fusion:
         if node.op is Ops.REDUCE_AXIS or node in self.reduced:
             return True
         if node.op in GroupOp.ALU or cast_growth(node) < 0:
-            return self.large_leaves[node] > MAX_RECOMPUTED_LEAVES
+            return self.reads_more_than(MAX_RECOMPUTED_LEAVES, node, large=True)
         return False
 
-    def _mark_broadcast(self, node: UOp, contexts: set[ReadContext]) -> None:
+    def _mark_broadcast(self, node: UOp, contexts: Contexts) -> None:
         """Materialise the source of an EXPAND unless it is cheap to recompute for each copy."""
         base = stored_base(node.src[0])
         if (
@@ -329,12 +340,12 @@ class _Fusion:
         ):
             return
         if not any(c.in_reduce for c in contexts):
-            if self.leaves[base] > MAX_RECOMPUTED_LEAVES:
+            if self.reads_more_than(MAX_RECOMPUTED_LEAVES, base):
                 self.materialized.add(base)
             return
         if not self.has_arithmetic(base):
             return
-        if len(contexts) > 1 or self.leaves[base] > MAX_RECOMPUTED_LEAVES_IN_REDUCE:
+        if len(contexts) > 1 or self.reads_more_than(MAX_RECOMPUTED_LEAVES_IN_REDUCE, base):
             self.materialized.add(base)
 
     def has_arithmetic(self, node: UOp) -> bool:
@@ -343,45 +354,50 @@ class _Fusion:
             node = node.src[0]
         return node not in self.materialized
 
-    def count_leaves(self) -> None:
-        """Count the materialised arrays that each expression reads; expensive ops add to it."""
-        found: dict[UOp, frozenset[UOp]] = {}
-        large: dict[UOp, frozenset[UOp]] = {}
+    def find_leaves(self) -> None:
+        """Find the materialised arrays and expensive ops that each expression is computed from."""
+        leaves, large = self.leaves, self.large_leaves
         for node in self.order:
+            src = node.src
             if node in self.materialized:
-                found[node] = large[node] = frozenset({node})
-                self.leaves[node] = self.large_leaves[node] = 1
-                continue
-            is_expensive = node.op in EXPENSIVE
-            if len(node.src) == 1 and not is_expensive:
-                source = node.src[0]
-                found[node], self.leaves[node] = found[source], self.leaves[source]
-                large[node], self.large_leaves[node] = large[source], self.large_leaves[source]
-                if large[node] and node.op is Ops.EXPAND and points_ratio(node) <= SMALL_RATIO:
-                    large[node] = large[node] - self.materialized
-                    self.large_leaves[node] = self._number_of_leaves(large[node])
-                continue
-            own = frozenset({node} if is_expensive else ())
-            leaves = own.union(*[found[x] for x in node.src])
-            self.leaves[node] = self._number_of_leaves(leaves)
-            found[node] = _some(leaves)
-            if all(large[x] is found[x] for x in node.src):
-                large[node], self.large_leaves[node] = found[node], self.leaves[node]
-                continue
-            leaves = own.union(*[large[x] for x in node.src])
-            self.large_leaves[node] = self._number_of_leaves(leaves)
-            large[node] = _some(leaves)
+                leaves[node] = frozenset({node})
+            elif node.op in EXPENSIVE:
+                self.expensive.add(node)
+                leaves[node] = _joined([leaves[x] for x in src], node)
+            elif not src:
+                leaves[node] = NO_LEAVES
+            else:
+                leaves[node] = _joined([leaves[x] for x in src])
+                if node.op is Ops.EXPAND and points_ratio(node) <= SMALL_RATIO:
+                    large[node] = large.get(src[0], leaves[node]) - self.materialized
+                elif large and not large.keys().isdisjoint(src):
+                    large[node] = _joined([large.get(x, leaves[x]) for x in src])
 
-    def _number_of_leaves(self, leaves: frozenset[UOp]) -> int:
-        expensive = len(leaves - self.materialized)
-        return len(leaves) + (MAX_RECOMPUTED_LEAVES - 1) * expensive
+    def reads_more_than(self, count: int, node: UOp, *, large: bool = False) -> bool:
+        """Whether an expression reads more than `count` arrays; expensive ops count as several.
+        With `large`, those that are repeated often do not count.
+        """
+        leaves = self.leaves[node]
+        if large:
+            leaves = self.large_leaves.get(node, leaves)
+        expensive = len(leaves & self.expensive)
+        return len(leaves) + (MAX_RECOMPUTED_LEAVES - 1) * expensive > count
 
 
-def _some(leaves: frozenset[UOp]) -> frozenset[UOp]:
-    """As many leaves as make a difference."""
-    if len(leaves) <= MAX_RECOMPUTED_LEAVES + 1:
-        return leaves
-    return frozenset(islice(leaves, MAX_RECOMPUTED_LEAVES + 1))
+NO_LEAVES: frozenset[UOp] = frozenset()
+
+
+def _joined(parts: list[frozenset[UOp]], *more: UOp) -> frozenset[UOp]:
+    """The leaves of several expressions, as many as make a difference."""
+    if len(parts) == 1 and not more:
+        return parts[0]
+    found = parts[0].union(more) if more else parts[0]
+    for x in parts:
+        if not x <= found:
+            found = x if found <= x else found | x
+    if len(found) <= MAX_RECOMPUTED_LEAVES + 1:
+        return found
+    return frozenset(islice(found, MAX_RECOMPUTED_LEAVES + 1))
 
 
 def is_small(work: float, elements: float) -> bool:

@@ -31,6 +31,8 @@ def find_hazards(order: list[UOp], materialized: set[UOp]) -> set[UOp]:
 def _reads_elsewhere(value: UOp, target: UOp, materialized: set[UOp]) -> bool:
     """Whether a work item, which writes an element of `target`, reads another of its memory."""
     memory = memory_of(target)
+    if _reads_in_place(value, target, memory, materialized):
+        return False
     # the nodes that are computed from this memory
     depends: set[UOp] = set()
     for u in value.toposort(gate=lambda u: u not in materialized):
@@ -65,6 +67,24 @@ def _reads_elsewhere(value: UOp, target: UOp, materialized: set[UOp]) -> bool:
         else:
             stack.extend((x, None) for x in node.src if x in depends)
     return False
+
+
+def _reads_in_place(value: UOp, target: UOp, memory: UOp, materialized: set[UOp]) -> bool:
+    """Whether an elementwise expression of stored values reads this memory as `target` alone."""
+    stack, seen = [value], set[UOp]()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node in materialized:
+            if not _is_same_place(node, target) and is_memory_of(node, memory):
+                return False
+        elif node.op in GroupOp.Elementwise or not node.src:
+            stack.extend(node.src)
+        else:
+            return False
+    return True
 
 
 def _position(node: UOp, index: Index, memory: UOp) -> UOp | None:

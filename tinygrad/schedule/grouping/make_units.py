@@ -7,6 +7,8 @@ as a PARAM; everything else that it depends on is computed within it.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tinygrad.schedule.execution_plan import Slices, TransferItem
 from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain
 from tinygrad.schedule.grouping.storage_map import StorageMap, max_elements
@@ -35,6 +37,7 @@ class UnitBuilder:
         self.storage = storage
         self.units: list[Unit] = []
         self.writer: dict[UOp, Unit] = {}
+        self.params: dict[Any, UOp] = {}
         # a kernel written by hand is one unit, of whose outputs each is a node
         self.custom: dict[tuple[tuple[UOp, ...], UOp], Unit] = {}
 
@@ -113,7 +116,11 @@ class UnitBuilder:
 
     def param(self, node: UOp, slot: int) -> UOp:
         """Argument number `slot`, which holds `node`."""
-        return UOp(Ops.PARAM, node.dtype, (), ParamArg(slot, node.shape))
+        key = (slot, node.dtype, node.shape)
+        found = self.params.get(key)
+        if found is None:
+            found = self.params[key] = UOp(Ops.PARAM, node.dtype, (), ParamArg(slot, node.shape))
+        return found
 
     def body(self, value: UOp, root: UOp, params: dict[Slices, int], reads: list[UOp]) -> UOp:
         """The tensor form of an expression: materialised values below it become PARAMs."""

@@ -57,6 +57,13 @@ def aligned_params(value: UOp) -> tuple[frozenset[UOp], frozenset[UOp]]:
     return frozenset(params - elsewhere), frozenset(params & elsewhere)
 
 
+# groups of equal kernels are merged alike
+@cached_function(4096)
+def _renamed(value: UOp, table: tuple[tuple[UOp, UOp], ...]) -> UOp:
+    """`value` over the arguments of another kernel, or over what that computes."""
+    return value.substitute(dict(table))
+
+
 class _Group:
     """Kernels that are merged into `unit`, at `position` of the order, with `loops`: `written` maps
     the memory that they write to values, `elsewhere` is the memory that they read at other
@@ -73,6 +80,9 @@ class _Group:
         self.is_full = False
         self.written: dict[Slices, UOp] = {}
         self.elsewhere: set[Slices] = set()
+        # the memory of each argument, by its entries
+        self.by_entry: dict[int, set[Slices]] = {}
+        self._note_params()
         value = unit.stores[0].src[1]
         self.size = expression_size(value)
         self.written[unit.params[0]] = value
@@ -106,26 +116,33 @@ class _Group:
                 table[p] = reshaped(self.written[parts], p.shape)
             else:
                 slot = slots.setdefault(parts, len(slots))
-                table[p] = p.replace(arg=ParamArg(slot, p.arg.shape))
+                table[p] = UOp(Ops.PARAM, p.dtype, (), ParamArg(slot, p.arg.shape))
         slot = slots.setdefault(target, len(slots))
         address = unit.stores[0].src[0].replace(arg=ParamArg(slot, self.shape))
-        value = reshaped(value.substitute(table), self.shape)
+        value = reshaped(_renamed(value, tuple(table.items())), self.shape)
         self.unit.stores.append(UOp(Ops.STORE, value.dtype, (address, value)))
         self.unit.params[:] = list(slots)
         self.unit.reads += unit.reads
+        self._note_params()
         self.written[target] = value
         self.size = size
         self.reductions = reductions
         self.elsewhere |= read_elsewhere
         return True
 
-    def _overlaps(self, unit: Unit) -> bool:
-        # two different slices of one entry may overlap
-        mine: dict[int, set[Slices]] = {}
+    def _note_params(self) -> None:
         for parts in self.unit.params:
             for p in parts:
-                mine.setdefault(p.entry, set()).add(parts)
-        return any(mine.get(p.entry, {parts}) != {parts} for parts in unit.params for p in parts)
+                self.by_entry.setdefault(p.entry, set()).add(parts)
+
+    def _overlaps(self, unit: Unit) -> bool:
+        # two different slices of one entry may overlap
+        for parts in unit.params:
+            for p in parts:
+                mine = self.by_entry.get(p.entry)
+                if mine is not None and (len(mine) > 1 or parts not in mine):
+                    return True
+        return False
 
 
 def reshaped(value: UOp, shape: Shape) -> UOp:

@@ -17,6 +17,9 @@ from tinygrad.uop.ops import UOp
 
 Contents = dict[UOp, tuple[int, int]]
 """The first and the last content that a value reads, by memory: 0 before all writes, n after n."""
+NOTHING: Contents = {}
+_READS_NOTHING = frozenset({Ops.SINK, Ops.AFTER})
+_WRITTEN = frozenset({Ops.ASSIGN, Ops.AFTER})
 
 
 def preserve_overwritten(sink: UOp) -> UOp:
@@ -25,20 +28,28 @@ def preserve_overwritten(sink: UOp) -> UOp:
     writes = tracked_writes(order)
     if not writes:
         return sink
+    # of the nodes that read such memory, and of those that change
     reads: dict[UOp, Contents] = {}
     done: dict[UOp, UOp] = {}
     for node in order:
         found = _contents_of_sources(node, reads)
-        latest = {memory: last for memory, (first, last) in found.items() if first < last}
-        if node.op is Ops.ASSIGN:
-            memory = memory_of(node)
-            if memory in found:
-                # a write in between destroys what this one reads
-                between = [n for n in writes[memory] if found[memory][0] < n <= node.arg]
-                latest |= dict.fromkeys([memory] if between else [], node.arg + 1)
-        done[node] = _with_kept_sources(node, latest, reads, done)
-        reads[node] = _contents_of(node, found, writes)
-    return done[sink]
+        latest = _kept(node, found, writes) if found else {}
+        if latest or not done.keys().isdisjoint(node.src):
+            done[node] = _with_kept_sources(node, latest, reads, done)
+        if (contents := _contents_of(node, found, writes)) is not NOTHING:
+            reads[node] = contents
+    return done.get(sink, sink)
+
+
+def _kept(node: UOp, found: Contents, writes: dict[UOp, set[int]]) -> dict[UOp, int]:
+    """The memory of which `node`, whose sources read `found`, needs one content; the last one."""
+    latest = {memory: last for memory, (first, last) in found.items() if first < last}
+    if node.op is Ops.ASSIGN:
+        memory = memory_of(node)
+        # a write in between destroys what this one reads
+        if memory in found and any(found[memory][0] < n <= node.arg for n in writes[memory]):
+            latest[memory] = node.arg + 1
+    return latest
 
 
 def tracked_writes(order: list[UOp]) -> dict[UOp, set[int]]:
@@ -46,21 +57,27 @@ def tracked_writes(order: list[UOp]) -> dict[UOp, set[int]]:
     writes: dict[UOp, set[int]] = {}
     read_later: set[UOp] = set()
     for node in order:
+        sources = node.src
         if node.op is Ops.ASSIGN:
             writes.setdefault(memory_of(node), set()).add(node.arg + 1)
-        if node.op not in {Ops.SINK, Ops.AFTER}:
-            sources = node.src[1:] if node.op is Ops.ASSIGN else node.src
-            read_later |= {memory_of(x) for x in sources if x.op in {Ops.ASSIGN, Ops.AFTER}}
+            sources = node.src[1:]
+        elif node.op in _READS_NOTHING:
+            continue
+        for x in sources:
+            if x.op in _WRITTEN:
+                read_later.add(memory_of(x))
     return {m: found for m, found in writes.items() if len(found) > 1 or m in read_later}
 
 
 def _contents_of_sources(node: UOp, reads: dict[UOp, Contents]) -> Contents:
-    if node.op in {Ops.SINK, Ops.AFTER}:
-        return {}
+    if node.op in _READS_NOTHING:
+        return NOTHING
     # an assignment does not read its target
     sources = node.src[1:] if node.op is Ops.ASSIGN else node.src
-    contents = [reads[x] for x in sources if reads[x]]
-    if len(contents) == 1:
+    contents = [reads[x] for x in sources if x in reads]
+    if len(contents) < 2:
+        return contents[0] if contents else NOTHING
+    if all(x is contents[0] for x in contents):
         return contents[0]
     found: Contents = {}
     for content in contents:
@@ -73,27 +90,26 @@ def _contents_of_sources(node: UOp, reads: dict[UOp, Contents]) -> Contents:
 def _contents_of(node: UOp, found: Contents, writes: dict[UOp, set[int]]) -> Contents:
     """The contents that a kernel reads in order to use a node."""
     if node.op is Ops.BUFFER:
-        return {node: (0, 0)} if node in writes else {}
-    if node.op in {Ops.ASSIGN, Ops.AFTER}:
+        return {node: (0, 0)} if node in writes else NOTHING
+    if node.op in _WRITTEN:
         number = (node if node.op is Ops.ASSIGN else node.src[1]).arg + 1
         memory = memory_of(node)
-        return {memory: (number, number)} if memory in writes else {}
+        return {memory: (number, number)} if memory in writes else NOTHING
     if node.op in {Ops.BUFFER_VIEW, *SHARD_NAMES}:
         return found
-    return {} if is_storage(node) else found
+    return NOTHING if is_storage(node) else found
 
 
 def _with_kept_sources(
     node: UOp, latest: dict[UOp, int], reads: dict[UOp, Contents], done: dict[UOp, UOp]
 ) -> UOp:
-    if not latest:
-        return node.with_sources(tuple([done[x] for x in node.src]))
     src = []
     for number, x in enumerate(node.src):
+        new = done.get(x, x)
         is_read = number > 0 or node.op is not Ops.ASSIGN
-        is_old = any(
-            memory in reads[x] and reads[x][memory][0] < last for memory, last in latest.items()
-        )
-        # UOp.contiguous() returns buffers as they are
-        src.append(UOp(Ops.CONTIGUOUS, x.dtype, (done[x],)) if is_read and is_old else done[x])
+        found = reads.get(x, NOTHING)
+        if is_read and any(m in found and found[m][0] < last for m, last in latest.items()):
+            # UOp.contiguous() returns buffers as they are
+            new = UOp(Ops.CONTIGUOUS, x.dtype, (new,))
+        src.append(new)
     return node.with_sources(tuple(src))

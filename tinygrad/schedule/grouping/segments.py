@@ -8,7 +8,7 @@ than `MAX_SEGMENT_SIZE`: single-use values within it are materialised.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tinygrad.caches import cached_function
@@ -39,6 +39,8 @@ LOAD_SIZE = 2
 # movement that adds a condition to the loads below
 CONDITIONAL = frozenset({Ops.PAD, Ops.UNWINDOW})
 CONDITION_SIZE = 2
+# nodes of which the source is computed more or less often than they are
+CHANGES_POINTS = frozenset({Ops.REDUCE_AXIS, Ops.EXPAND})
 # movement with more elements than its source, of which each is computed
 MORE_POINTS = frozenset({Ops.PAD, Ops.WINDOW, Ops.UNWINDOW})
 
@@ -58,7 +60,7 @@ def points_ratio(node: UOp) -> float:
     """How often the source of a movement op or reduction is computed for one element of it. What
     is repeated does not depend on the loop, and is computed before it.
     """
-    if node.op is Ops.REDUCE_AXIS or node.op is Ops.EXPAND:
+    if node.op in CHANGES_POINTS:
         return max_elements(node.src[0].shape) / max(max_elements(node.shape), 1)
     return 1.0
 
@@ -94,7 +96,7 @@ class Segments:
         return node in self.shared or node in self.materialized
 
     def _measure(self, node: UOp) -> Segment:
-        sources = list(dict.fromkeys(node.src))
+        sources = node.src if len(node.src) < 2 else tuple(dict.fromkeys(node.src))
         found = self._sum(node, sources)
         while found.size > MAX_SEGMENT_SIZE:
             part = self._part(sources)
@@ -105,20 +107,20 @@ class Segments:
             found = self._sum(node, sources)
         return found
 
-    def _sum(self, node: UOp, sources: list[UOp]) -> Segment:
-        found = Segment(WORK[node.op], size_of(node))
-        ratio = points_ratio(node)
-        if node.op is Ops.REDUCE_AXIS:
-            found.work = ratio
+    def _sum(self, node: UOp, sources: Iterable[UOp]) -> Segment:
+        op = node.op
+        ratio = points_ratio(node) if op in CHANGES_POINTS else 1.0
+        work, size = ratio if op is Ops.REDUCE_AXIS else float(WORK[op]), size_of(node)
         for x in sources:
             if x in self.materialized:
-                found.size += LOAD_SIZE
+                size += LOAD_SIZE
             elif x not in self.shared:
-                found.work += self.known[x].work * ratio
-                found.size += self.known[x].size
-        return found
+                part = self.known[x]
+                work += part.work * ratio
+                size += part.size
+        return Segment(work, size)
 
-    def _part(self, sources: list[UOp]) -> UOp | None:
+    def _part(self, sources: Sequence[UOp]) -> UOp | None:
         """The part of a segment to materialise: the one that takes the least memory."""
         parts: list[tuple[int, int, int, UOp]] = []
         for x in sources:
@@ -130,7 +132,7 @@ class Segments:
                 parts.append((max_elements(base.shape), -self.known[x].size, len(parts), base))
         return min(parts)[3] if parts else None
 
-    def _forget(self, sources: list[UOp], part: UOp) -> None:
+    def _forget(self, sources: Sequence[UOp], part: UOp) -> None:
         """Sources that move a part that is materialised are a load each."""
         for x in sources:
             chain = []
@@ -140,7 +142,7 @@ class Segments:
                 below = below.src[0]
             if below is part:
                 for node in reversed(chain):
-                    self.known[node] = self._sum(node, list(node.src))
+                    self.known[node] = self._sum(node, node.src)
 
 
 def can_be_stored(node: UOp) -> bool:
@@ -157,11 +159,12 @@ def _shared(order: list[UOp]) -> set[UOp]:
     seen: set[UOp] = set()
     shared: set[UOp] = set()
     for node in order:
-        for x in dict.fromkeys(node.src):
+        sources = node.src if len(node.src) < 2 else dict.fromkeys(node.src)
+        for x in sources:
             if x in seen or (node.op in MORE_POINTS and node.shape != x.shape):
                 shared.add(x)
             seen.add(x)
     for node in reversed(order):
-        if node in shared and node.op in GroupOp.Movement:
+        if node.op in GroupOp.Movement and node in shared:
             shared.add(node.src[0])
     return shared
