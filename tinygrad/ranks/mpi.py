@@ -41,6 +41,8 @@ POLLS = 256
 """The number of polls of a wait between two looks at the clock and at what others tell."""
 MIN_PAUSE_S, MAX_PAUSE_S = 2e-5, 0.01
 """Limits of the time between two looks at what rank 0 tells: an eighth of that waited so far."""
+YIELD_POLLS = 32
+"""The number of polls after which a wait lets other threads of its core run."""
 HARD_LIMIT = 30
 """A wait ends with an error after this many times `RANKS_TIMEOUT`."""
 GARBAGE_STEPS = 100
@@ -333,9 +335,10 @@ class MpiWire:
         reports = 0
         while not test(requests):
             polls += 1
+            if not polls % YIELD_POLLS:
+                os.sched_yield()
             if polls % POLLS:
                 continue
-            os.sched_yield()
             self._listen(what)
             self.while_waiting()
             waited_s = time.monotonic() - start
