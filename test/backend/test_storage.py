@@ -158,6 +158,17 @@ def test_realizing_and_writing_do_not_search_stored_tensors() -> None:
     assert history.tolist() == [2]
 
 
+def test_writing_elements_takes_no_longer_after_a_write_that_had_a_history() -> None:
+    def cost(x: Tensor) -> int:
+        for i in range(20):
+            x[1] = i
+        return operations_of(lambda: x.__setitem__(1, 2))
+
+    source = stored([1.0, 2.0])
+    assigned = stored([1.0, 2.0]).assign(source + 1).realize()
+    assert cost(assigned) < cost(stored([1.0, 2.0])) * 1.2
+
+
 # ---- assignment ----
 
 

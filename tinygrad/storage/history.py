@@ -163,11 +163,14 @@ class Histories:
         if not (kept or has_definitions or (writes and self.lost)):
             return
         is_simple = not kept or len(table) == 1
-        if not has_definitions or (is_simple and not self._definitions_above(table, writes)):
+        known = self._definitions_above(table, writes) if has_definitions and is_simple else {}
+        if not has_definitions or (is_simple and not known):
             if not has_definitions:
                 self._unregistered.clear()
             if self._store_first(table, writes, kept):
                 return
+        elif len(kept) == 1 and len(table) == 1 and self._store_again(table, kept, known):
+            return
         new: dict[UOp, UOp] = {}
         outcome: dict[UOp, Keep] = {}
         for key, keep in kept.items():
@@ -213,6 +216,26 @@ class Histories:
                     self._decide({place: keep})
         return True
 
+    def _store_again(
+        self, table: dict[UOp, UOp], kept: dict[UOp, Keep], known: Collection[UOp]
+    ) -> bool:
+        """Record the history of a BUFFER that was overwritten as a whole with a value of others,
+        where no definition but its own is `known`. Returns whether that was so.
+        """
+        ((write, memory),) = table.items()
+        value, keep = write.src[-1], kept[write]
+        if write.op is not Ops.ASSIGN or any(x is not memory for x in known):
+            return False
+        if keep not in {Keep.ALWAYS, Keep.BOUNDED} or value.op in {*IN_PLACE, Ops.BUFFER}:
+            return False
+        dependents.register((value,))
+        if value in dependents.of((memory,)):
+            return False
+        self.forget(memory)
+        self._define(memory, value)
+        self._decide({memory: keep})
+        return True
+
     def _definitions_above(self, table: dict[UOp, UOp], writes: list[UOp]) -> dict[UOp, UOp]:
         """The definitions, by BUFFER, of the memory of `writes`, and those above it or above the
         nodes of `table`.
@@ -252,14 +275,17 @@ class Histories:
 
     def _stay_cut(self, table: dict[UOp, UOp], kept: dict[UOp, Keep]) -> bool:
         """Whether all that was stored are undecided writes to what is cut, and so stays cut."""
+        found: dict[UOp, int] = {}
         for key, place in table.items():
-            lost = self.lost.get(place)
+            memory = view_base(place)
+            lost = self.lost.get(memory)
             if key.op not in IN_PLACE or kept.get(key) is not Keep.BOUNDED:
                 return False
             if lost is None or lost.reason is not Reason.CUT:
                 return False
-        for place in table.values():
-            self._lose(place, Reason.CUT, self.lost[place].first)
+            found[memory] = lost.first
+        for memory, first in found.items():
+            self._lose(memory, Reason.CUT, first)
         return True
 
     def overwritten(self, memory: Iterable[UOp]) -> None:
