@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.devices import device_names
+from test.devices import device_names, nth
 from tinygrad import GlobalCounters, Tensor, TinyJit, dtypes, nn
 from tinygrad.device import Buffer
 from tinygrad.helpers import prod
@@ -542,14 +542,22 @@ def test_results_of_a_captured_function_have_no_history() -> None:
 # ---- copies and writes ----
 
 
-def test_a_copy_of_a_leaf_of_constants_keeps_its_history() -> None:
-    for x in (Tensor.ones(3), Tensor([1.0, 1.0, 1.0])):
-        x.requires_grad = True
-        copied = x.clone()
-        copied.numpy()
-        (copied * 3).sum().backward()
-        (x * 2).sum().backward()
-        assert x.grad.tolist() == [5, 5, 5]
+def test_a_copy_of_a_leaf_keeps_its_history() -> None:
+    copies: list[Callable[[Tensor], Tensor]] = [
+        lambda x: x.clone(),
+        lambda x: x.clone().to(nth(1)),
+        lambda x: x.clone().shard(device_names(2), axis=0),
+    ]
+    data = Tensor([1.0, 2.0, 3.0], requires_grad=False).realize()
+    for make in (lambda: Tensor.ones(3), lambda: Tensor([1.0, 2.0, 3.0]), lambda: data + 1):
+        for is_realized, copy in itertools.product((False, True), copies):
+            x = make().requires_grad_()
+            x = x.realize() if is_realized else x
+            copied = copy(x)
+            copied.numpy()
+            (copied * 3).sum().backward()
+            (x * 2).sum().backward()
+            assert x.grad.tolist() == [5, 5, 5]
 
 
 @pytest.mark.parametrize("is_realized", [False, True])

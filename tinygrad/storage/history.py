@@ -45,6 +45,8 @@ MAX_DEPTH = 16
 """The undecided values above each other that keep their history."""
 MAX_UNDECIDED = 32
 """The undecided values that keep their history."""
+# of values that are written, those that may be the value of a leaf too
+_MAY_BE_LEAVES = frozenset({Ops.BUFFER, Ops.COPY})
 
 
 class Reason(Enum):
@@ -187,8 +189,8 @@ class Histories:
                     else:
                         place = seeds.get(value)
                         is_elsewhere = place is not None and view_base(place) is not memory
-                        is_stored = value.op is Ops.BUFFER
-                        new[memory] = _over(value) if is_stored or is_elsewhere else value
+                        is_other = is_elsewhere or value.op in _MAY_BE_LEAVES
+                        new[memory] = _over(value) if is_other else value
             self._replace(seeds, older, new, contents)
         else:
             self._replace(dict(table), {}, new, ())
@@ -226,7 +228,7 @@ class Histories:
         value, keep = write.src[-1], kept[write]
         if write.op is not Ops.ASSIGN or any(x is not memory for x in known):
             return False
-        if keep not in {Keep.ALWAYS, Keep.BOUNDED} or value.op in {*IN_PLACE, Ops.BUFFER}:
+        if keep not in {Keep.ALWAYS, Keep.BOUNDED} or value.op in IN_PLACE | _MAY_BE_LEAVES:
             return False
         dependents.register((value,))
         if value in dependents.of((memory,)):
@@ -381,7 +383,7 @@ class Histories:
             if definition.op is Ops.COPY and is_on_host(definition.src[0]):
                 self.definitions.pop(buffer)  # new data
                 continue
-            known = floats_below(definition)
+            known = floats_below((definition,))
             memory = [x for x in known if x.op is Ops.BUFFER and is_in_any(x, self._tables)]
             depth, lost = self._history_of(memory) if memory else (1, [])
             if depth > MAX_DEPTH or (lost and any(x.reason is Reason.CUT for x in lost)):
@@ -414,7 +416,7 @@ class Histories:
         memory = view_base(view)
         if memory in self.definitions or memory in self.lost:
             return False
-        known = floats_below(write.src[1])
+        known = floats_below(write.src[1:])
         known.pop(memory, None)
         return not self._is_useful(known, [x for x in known if x.op is Ops.BUFFER], wanted)
 
@@ -434,7 +436,7 @@ class Histories:
             if node in self.lost or (definition is not None and node not in self._depths):
                 return True
             if definition is not None:
-                found = floats_below(definition)
+                found = floats_below(definition.src)
                 memory += [x for x in found if x.op is Ops.BUFFER and x not in known]
                 known |= found
         if len(known) > nearest and wanted.meet(known):

@@ -71,10 +71,10 @@ def is_moved(key: UOp, place: UOp) -> bool:
     return key is not place and key.op not in IN_PLACE
 
 
-def floats_below(definition: UOp) -> dict[UOp, None]:
-    """What a gradient may go through below a definition, as far as stored values."""
+def floats_below(nodes: tuple[UOp, ...]) -> dict[UOp, None]:
+    """What a gradient by `nodes` may go through, as far as stored values: these and those below."""
     found: dict[UOp, None] = {}
-    stack = [*definition.src]
+    stack = [*nodes]
     is_float, detach = dtypes.is_float, Ops.DETACH
     for node in stack:
         if node not in found and is_float(node.dtype):
