@@ -61,18 +61,25 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(path, "llama", tokenizer=BYTES_AS_TOKENS)
 
 
-def command_of(model: Path, processes: int, *arguments: str) -> list[str]:
+TENSOR_PARALLEL, DATA_PARALLEL = ("--shard", "2"), ("--mesh", "dp=2")
+
+
+def command_of(
+    model: Path, processes: int, *arguments: str, layout: tuple[str, ...] = TENSOR_PARALLEL
+) -> list[str]:
     launched = [str(launcher()), "-n", str(processes)] if processes > 1 else []
     program = [sys.executable, "-m", "tinygrad.apps.llm", "-m", str(model)]
-    return [*launched, *program, "--shard", "2", *arguments]
+    return [*launched, *program, *layout, *arguments]
 
 
 @contextmanager
-def serving(model: Path, processes: int) -> Iterator[Served]:
+def serving(
+    model: Path, processes: int, layout: tuple[str, ...] = TENSOR_PARALLEL
+) -> Iterator[Served]:
     pytest.importorskip("uvicorn")
     options = ("--serve", "0", "--parallel", "2", "--slots", "2")
     process = subprocess.Popen(
-        command_of(model, processes, *options),
+        command_of(model, processes, *options, layout=layout),
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT), "RANKS_TIMEOUT": "5"},
         stdout=subprocess.PIPE,
@@ -132,10 +139,13 @@ def replies_of(server: Served) -> list[Any]:
         return [*found, *(one.result(LIMIT_S) for one in asked)]
 
 
-def test_ranks_reply_as_one_process_and_sleep_while_idle(model: Path) -> None:
-    with serving(model, 1) as server:
+@pytest.mark.parametrize("layout", [TENSOR_PARALLEL, DATA_PARALLEL])
+def test_ranks_reply_as_one_process_and_sleep_while_idle(
+    model: Path, layout: tuple[str, ...]
+) -> None:
+    with serving(model, 1, layout) as server:
         wanted = replies_of(server)
-    with serving(model, 2) as server:
+    with serving(model, 2, layout) as server:
         assert replies_of(server) == wanted
         processes = ranks_of(model)
         assert sorted(processes) == [0, 1]
