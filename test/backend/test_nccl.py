@@ -131,7 +131,7 @@ def test_without_the_library_the_error_says_what_to_install(
     nccl.load_nccl.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(ctypes, "CDLL", missing)
-        with pytest.raises(DeviceError, match=r"pip install tinygrad-sharding\[nccl\]"):
+        with pytest.raises(DeviceError, match=r"pip install 'tinygrad-sharding\[nccl\]'"):
             nccl.load_nccl()
         assert not nccl.is_installed()
     nccl.load_nccl.cache_clear()

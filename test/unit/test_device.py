@@ -79,7 +79,8 @@ def test_a_missing_package_names_the_fix(monkeypatch: pytest.MonkeyPatch):
         raise ModuleNotFoundError("No module named 'cuda'", name="cuda.bindings")
 
     monkeypatch.setattr("importlib.import_module", fail)
-    with pytest.raises(DeviceError, match="NULL:77 needs the Python package cuda-bindings: pip"):
+    fix = r"cuda-bindings: pip install 'tinygrad-sharding\[cuda\]'"
+    with pytest.raises(DeviceError, match=f"NULL:77 needs the Python package {fix}"):
         Device["NULL:77"]
 
 

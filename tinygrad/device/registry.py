@@ -22,11 +22,11 @@ from tinygrad.uop.device_value import use_default_device
 
 # The folder whose modules are the runtimes. They are above this module, which imports them by name.
 RUNTIMES = Path(__file__).parents[1] / "runtime"
-# The package to install for a module that a runtime cannot import, where the names differ.
+# For a module that a runtime cannot import: its package, and the extra that installs all it needs.
 PACKAGES = {
-    "cuda": "cuda-bindings",
-    "Metal": "pyobjc-framework-Metal",
-    "pyopencl": "pyopencl",
+    "cuda": ("cuda-bindings", "tinygrad-sharding[cuda]"),
+    "Metal": ("pyobjc-framework-Metal", "tinygrad-sharding[metal]"),
+    "pyopencl": ("pyopencl", "tinygrad-sharding[opencl]"),
 }
 # The part after the colon is a path, not a number.
 PATH_DEVICES = frozenset({"DISK"})
@@ -69,9 +69,10 @@ def _runtime(name: str) -> Any:
     except ImportError as error:
         if error.name is None or error.name.startswith("tinygrad"):
             raise
-        package = PACKAGES.get(error.name.partition(".")[0], error.name.partition(".")[0])
+        module = error.name.partition(".")[0]
+        package, wanted = PACKAGES.get(module, (module, module))
         raise DeviceError(
-            f"{name} needs the Python package {package}: pip install {package}"
+            f"{name} needs the Python package {package}: pip install '{wanted}'"
         ) from error
 
 

@@ -79,7 +79,7 @@ def load_nccl() -> Any:
             continue
         library.ncclGetErrorString.restype = library.ncclGetLastError.restype = ctypes.c_char_p
         return library
-    raise DeviceError("NCCL is not installed: pip install tinygrad-sharding[nccl]")
+    raise DeviceError("NCCL is not installed: pip install 'tinygrad-sharding[nccl]'")
 
 
 def is_installed() -> bool:
