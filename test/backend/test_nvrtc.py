@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from test import nvrtc
+from test import kept_kernels, nvrtc
 from test.gpu_programs import ATTENTION, BF16, GRADIENTS, PROGRAMS, product
 from tinygrad import dtypes
 from tinygrad.renderer.gpu_targets import nvidia_target
@@ -103,3 +104,24 @@ def test_float32_products_are_fused_multiply_adds():
     assert counts["FFMA"] == rows * columns * depth // kernel.launch.block
     assert counts["FADD"] == counts["FMUL"] == 0
     assert dtypes.float32.itemsize * counts["LDS"] < counts["FFMA"]
+
+
+def test_kept_kernels_are_compiled_and_those_that_fail_or_spill_are_named(tmp_path):
+    """A kernel for each architecture in turn, or for the only one that has its instructions."""
+    for architecture in ("sm_80", "sm_90a"):
+        (kernel,) = product(4096, BF16).kernels(nvidia_target(architecture, units=132))
+        (tmp_path / f"{architecture}.cu").write_text(kernel.source)
+    found = list(kept_kernels.jobs(tmp_path, is_all=True))
+    assert [x for x, path in found if path.stem == "sm_80"] == list(ARCHITECTURES)
+    assert [x for x, path in found if path.stem == "sm_90a"] == ["sm_90a"]
+    for job in kept_kernels.jobs(tmp_path):
+        assert kept_kernels.compile_kernel(job) == (True, "")
+    # as many blocks resident as there are registers for a quarter of the sums
+    text = (tmp_path / "sm_80.cu").read_text()
+    crowded = text.replace("__launch_bounds__(256, 1)", "__launch_bounds__(256, 4)")
+    bad = {"crowded": crowded, "broken": text.replace("block_barrier();", "no_such_name();")}
+    messages = {"crowded": "stores .* bytes of registers", "broken": "does not compile"}
+    for name, source in bad.items():
+        (tmp_path / f"{name}.cu").write_text(source)
+        is_right, message = kept_kernels.compile_kernel(("sm_80", tmp_path / f"{name}.cu"))
+        assert not is_right and re.search(messages[name], message)
