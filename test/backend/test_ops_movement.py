@@ -353,10 +353,11 @@ def test_indexed_assignment_to_constants() -> None:
     assert (x.tolist(), y.tolist()) == ([0, 5, 0], [0, 0, 0])
 
 
-def test_indexed_assignment_to_a_tensor_that_requires_a_gradient_is_an_error() -> None:
+def test_indexed_assignment_to_a_tensor_that_requires_a_gradient_writes_data() -> None:
     x = Tensor([1.0, 2.0], requires_grad=True)
-    with pytest.raises(NotImplementedError, match="no gradient"):
-        x[0] = 1
+    x[0] = 5
+    (x * x).sum().backward()
+    assert x.grad is not None and (x.tolist(), x.grad.tolist()) == ([5, 2], [10, 4])
 
 
 # ---- creation ----
