@@ -17,7 +17,10 @@ from test.benchmark.roofline import predict
 from test.devices import DEVICE
 from test.gpu_programs import BF16, PROGRAMS, GPUProgram, inputs, of_one, product
 from tinygrad import Context, Tensor, dtypes
-from tinygrad.renderer import ProgramSpec
+from tinygrad.codegen import get_program
+from tinygrad.codegen.optimize.threads.block_tile import BlockTile
+from tinygrad.codegen.optimize.threads.search import mappings, prune, with_mapping
+from tinygrad.renderer import ProgramSpec, find_renderer
 from tinygrad.renderer.gpu_targets import nvidia_target
 from tinygrad.renderer.matrix_instruction import NVIDIA
 
@@ -136,6 +139,24 @@ def test_a_product_with_few_outputs_and_a_long_reduction_is_split():
     assert len(gram(1 << 12, 1 << 12).kernels(H100)) == 1
     norm = of_one("norm", lambda x: x.square().sum(-1), (1 << 10, 1 << 12))
     assert len(norm.kernels(H100)) == 1
+
+
+def test_a_search_ranks_tiles_by_predicted_time_and_leaves_out_what_does_not_fit():
+    (graph,) = product(4096, BF16).graphs(H100)
+    renderer = find_renderer(H100)
+    tiles = [x for x in mappings(graph, renderer) if isinstance(x, BlockTile)]
+    assert {x.instruction.reads_shared for x in tiles} == {False, True}
+    some = [tiles[0], next(x for x in tiles if not x.instruction.reads_shared), tiles[-1]]
+    kept = prune(graph, renderer, some)
+    # one block of 256 threads is resident, which is no reason against it
+    assert [x.option for x in kept] == some and kept[0].occupancy == 256 / 2048
+    assert kept[0].resources.shared_bytes == some[0].shared_bytes
+    for option in some:
+        spec = get_program(with_mapping(graph, option), renderer)
+        assert spec.applied[-1] == option.describe()
+        assert spec.launch.block == option.threads
+    small = find_renderer(replace(H100, shared_bytes=some[0].shared_bytes - 1))
+    assert some[0] not in mappings(graph, small)
 
 
 def test_predicted_bounds():

@@ -16,6 +16,7 @@ from tinygrad.codegen.analysis.resources import Resources, estimate_resources, o
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.normalize import normalize
 from tinygrad.codegen.optimize.threads.block_product import find_product, product_options
+from tinygrad.codegen.optimize.threads.block_tile import BlockTile
 from tinygrad.codegen.optimize.threads.elementwise import element_options, order_loops
 from tinygrad.codegen.optimize.threads.reduction import find_rows, group_options
 from tinygrad.codegen.optimize.threads.transpose import transpose_options
@@ -61,13 +62,14 @@ def with_mapping(kernel: UOp, option: Any) -> UOp:
 def prune(kernel: UOp, renderer: Renderer, options: Sequence[Any] | None = None) -> list[Mapping]:
     """The mappings, by all `options`, whose programs fit the target and run enough threads.
 
-    Those of most threads are first; equal ones are in the order of the options.
+    Those of most threads are first; equal ones are in the order of the options. Tiles of products,
+    whose stages hide latency whatever the number of threads, come before, by predicted time.
     """
     kept: list[Mapping] = []
     for option in mappings(kernel, renderer) if options is None else options:
         _, linear = get_linear(with_mapping(kernel, option), renderer)
         needed = estimate_resources(linear)
         share = occupancy(needed, renderer.target)
-        if share >= MIN_OCCUPANCY:
+        if share >= MIN_OCCUPANCY or (share and isinstance(option, BlockTile)):
             kept.append(Mapping(option, needed, share))
-    return sorted(kept, key=lambda m: -m.occupancy)
+    return sorted(kept, key=lambda m: -2 if isinstance(m.option, BlockTile) else -m.occupancy)
