@@ -139,6 +139,22 @@ class Values(Views):
             lambda g: np.flip(np.flip(g, axis).cumsum(axis), axis),
         )
 
+    def cummax(self, axis: int) -> tuple[Self]:
+        """The values alone. The gradient of each goes to the last occurrence of its maximum."""
+        value = np.moveaxis(self.value(), axis, 0)
+        is_largest = value == np.maximum.accumulate(value)
+        numbers = np.arange(len(value)).reshape(-1, *[1] * (value.ndim - 1))
+        last = np.maximum.accumulate(np.where(is_largest, numbers, 0))
+
+        def product(gradient: Array) -> Array:
+            found = np.zeros_like(gradient)
+            others = tuple(np.indices(value.shape[1:]))
+            for rows, g in zip(last, np.moveaxis(gradient, axis, 0), strict=True):
+                np.moveaxis(found, axis, 0)[rows, *others] += g
+            return found
+
+        return (self._elementwise(lambda x: np.maximum.accumulate(x, axis), product),)
+
     def max(self, axis: int) -> Self:
         value = self.value()
         mask = value == value.max(axis, keepdims=True)

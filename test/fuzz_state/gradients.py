@@ -46,6 +46,7 @@ def of_leaves(g: Generator) -> None:
         options.append("({x} - {y}).square()")
     if value.ndim:
         options += ["{x}.cumsum(0)", "{x}.max(0)", "{x}.sum(0)", "{x}.sum()", "{x} * {x}[0]"]
+        options += ["{x}.cummax(0)[0]"]
     g.add_new(g.choose(options).format(x=x, y=y))
 
 

@@ -25,6 +25,8 @@ class Place:
     outside: str
     exchange: str
     is_number: bool = False
+    # an item of a tuple
+    is_fixed: bool = False
 
 
 @dataclass
@@ -49,7 +51,8 @@ class Function:
     members: set[str] = field(default_factory=set)
 
     def tensor_places(self) -> list[Place]:
-        return [x for x in self.places if not x.is_number]
+        """The tensors that the function may write or replace."""
+        return [x for x in self.places if not (x.is_number or x.is_fixed)]
 
 
 # ---- definitions ----
@@ -77,8 +80,8 @@ def tensor_name(g: Generator, function: Function) -> str:
 
 
 def new_place(g: Generator, function: Function) -> Place:
-    """A key, an attribute, a position, or a global."""
-    kind = g.number(0, 4)
+    """A key, an attribute, a position, an item of a tuple, or a global."""
+    kind = g.number(0, 5)
     if kind == 4:
         name = g.new_name("P")
         g.add(f'{name} = {{"k": {g.number(1, 3)}}}')
@@ -88,6 +91,10 @@ def new_place(g: Generator, function: Function) -> Place:
     if kind == 0:
         g.pinned.add(tensor)
         return Place(tensor, tensor, f"{tensor} = VALUE")
+    if kind == 5:
+        g.add(f'{name} = {{"w": ({tensor}, 1)}}')
+        text = f'{name}["w"]'
+        return Place(f"{text}[0]", f"{text}[0]", f"{text} = (VALUE, 1)", is_fixed=True)
     if kind == 1:
         g.add(f'{name} = {{"w": {tensor}}}')
         text = f'{name}["w"]'

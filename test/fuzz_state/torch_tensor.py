@@ -201,6 +201,9 @@ class Tensor:
     def cumsum(self, axis: int) -> Tensor:
         return Tensor.of(self.x.cumsum(axis, dtype=self.x.dtype))
 
+    def cummax(self, axis: int) -> tuple[Tensor]:
+        return (Tensor.of(self.x.cummax(axis)[0]),)
+
     def cat(self, *others: Tensor, dim: int = 0) -> Tensor:
         return Tensor.of(torch.cat([self.x, *(y.x for y in others)], dim))
 
