@@ -17,7 +17,6 @@ import http.client
 import itertools
 import json
 import multiprocessing
-import re
 import signal
 import socket
 import statistics
@@ -33,6 +32,7 @@ from random import Random
 from typing import Any
 
 from test.llm.bad_requests import CHAT, USER, called_with, junk, nested, with_schema
+from test.llm.server_process import port_of
 
 TIMEOUT_S = 120
 TOKENS = 16
@@ -53,14 +53,8 @@ def serving(*arguments: str) -> Iterator[int]:
     """The port of a server process."""
     command = [sys.executable, "-m", "tinygrad.apps.llm", "--serve", "0", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
         try:
-            found = None
-            while found is None:
-                line = process.stderr.readline()
-                assert line, "the server ended"
-                found = re.search(r"http://[^:]+:(\d+)/", line)
-            yield int(found[1])
+            yield port_of(process)
         finally:
             process.send_signal(signal.SIGTERM)
 

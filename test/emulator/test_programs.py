@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from test.llm.tiny_models import write_model
-from test.llm.vocabularies import spelling_of_bytes
+from test.llm.vocabularies import BYTES_AS_TOKENS
 from test.test_examples import EXAMPLES, MNIST, SHARDING, plain_digits
 from tinygrad import Device, Tensor
 from tinygrad.nn import datasets
@@ -24,13 +24,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("emulated_driver")]
 ROOT = EXAMPLES.parent
 # the losses of both devices differ by the order in which they add
 RTOL = 1e-3
-BYTES_AS_TOKENS = {
-    "model": "gpt2",
-    "tokens": [*(spelling_of_bytes(bytes([byte])) for byte in range(256)), "th", "<|end|>"],
-    "token_type": [1] * 257 + [3],
-    "merges": ["t h"],
-    "eos_token_id": 257,
-}
 PROMPT = ("--raw", "--prompt", "Hello", "--temperature", "0", "--max-tokens", "6")
 
 

@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import random
-import re
 import select
 import signal
 import socket
@@ -22,6 +21,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from test.llm.server_process import port_of
 from tinygrad.apps.llm import ChatTemplate, SimpleTokenizer, Transformer, locate
 from tinygrad.fetch import DownloadError
 
@@ -123,12 +123,7 @@ def serving(*arguments: str) -> Iterator[tuple[str, int]]:
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            found = None
-            while found is None:
-                line = process.stderr.readline()
-                assert line, "the server ended"
-                found = re.search(r"http://\S+/", line)
-            yield found[0], process.pid
+            yield f"http://127.0.0.1:{port_of(process)}/", process.pid
         finally:
             process.send_signal(signal.SIGINT)
             said = process.stderr.read()
@@ -171,10 +166,7 @@ def test_a_server_that_is_terminated_ends_its_streams_with_an_error() -> None:
     pytest.importorskip("uvicorn")
     command = [*PROGRAM, "--serve", "0"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        port = re.search(r":(\d+)/", process.stderr.readline())
-        assert port
-        connection = http.client.HTTPConnection("127.0.0.1", int(port[1]), timeout=TIMEOUT_S)
+        connection = http.client.HTTPConnection("127.0.0.1", port_of(process), timeout=TIMEOUT_S)
         message = {"role": "user", "content": "Tell me a long story about the sea."}
         body = json.dumps({"messages": [message], "stream": True})
         kind = {"Content-Type": "application/json"}

@@ -26,6 +26,16 @@ def spelling_of_bytes(data: bytes) -> str:
     return "".join(SPELLING[bytes([byte])] for byte in data)
 
 
+BYTES_AS_TOKENS = {
+    "model": "gpt2",
+    "tokens": [*(spelling_of_bytes(bytes([byte])) for byte in range(256)), "th", "<|end|>"],
+    "token_type": [1] * 257 + [3],
+    "merges": ["t h"],
+    "eos_token_id": 257,
+}
+"""A vocabulary of all bytes, one merge and a token that ends texts."""
+
+
 def trained(sentence_piece: bool, pre_tokenizer: Any = None, size: int = 700) -> Any:
     """A `tokenizers.Tokenizer` trained on `TEXT`."""
     tokenizers = pytest.importorskip("tokenizers")

@@ -18,20 +18,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from test.llm.server_process import port_of
 from test.llm.tiny_models import write_model
-from test.llm.vocabularies import spelling_of_bytes
+from test.llm.vocabularies import BYTES_AS_TOKENS
 from test.ranks import test_mpi
 from test.ranks.test_mpi import LIMIT_S, ROOT, all_end, launcher
 
 pytestmark = [pytest.mark.slow, test_mpi.pytestmark]
 
-BYTES_AS_TOKENS = {
-    "model": "gpt2",
-    "tokens": [*(spelling_of_bytes(bytes([byte])) for byte in range(256)), "th", "<|end|>"],
-    "token_type": [1] * 257 + [3],
-    "merges": ["t h"],
-    "eos_token_id": 257,
-}
 IDLE_S = 3
 
 
@@ -87,14 +81,8 @@ def serving(
         text=True,
         start_new_session=True,
     )
-    assert process.stderr is not None
     try:
-        found = None
-        while found is None:
-            line = process.stderr.readline()
-            assert line, "the server ended"
-            found = re.search(r"http://127.0.0.1:(\d+)/", line)
-        yield Served(process, int(found[1]))
+        yield Served(process, port_of(process))
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
