@@ -69,11 +69,13 @@ class WrittenMemory:
         """Search for readers only when something else than these tensors, and `holders`, refers to
         the memory.
         """
+        bases = self._bases
 
+        # not a reference to this object, which a cycle would keep until it is searched for
         def count() -> Counter[UOp]:
-            return sum((x.references() for x in holders), Counter(self._bases))
+            return sum((x.references() for x in holders), Counter(bases))
 
-        self._known = KnownReferences(tensors, self._bases, count)
+        self._known = KnownReferences(tensors, bases, count)
 
     def realize_readers(self, inputs: Inputs, results: Sequence[UOp] = ()) -> None:
         """Realize the lazy values that read the memory that the next call writes; `results` are the
