@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tinygrad.device import Buffer
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph
-from tinygrad.uop import Ops
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
 
@@ -171,8 +171,10 @@ def _is_whole_output(ast: UOp, slot: int) -> bool:
     if is_kernel_graph(ast):
         return False
     targets = [store.src[0] for store in ast.src if store.src[0].base.arg.slot == slot]
-    values = UOp.sink(*[store.src[1] for store in ast.src])
-    read = {node.arg.slot for node in values.toposort() if node.op is Ops.PARAM}
+    values = UOp.sink(*[store.src[1] for store in ast.src]).toposort()
+    if any(node.op in GroupOp.Scatter for node in values):
+        return False  # it adds to what another kernel stored there
+    read = {node.arg.slot for node in values if node.op is Ops.PARAM}
     return len(targets) == 1 and targets[0].op is Ops.PARAM and slot not in read
 
 
