@@ -49,6 +49,21 @@ def test_a_shard_is_computed_in_its_place_of_the_gathered_value() -> None:
         assert (found.numpy() == wanted * factor).all()
 
 
+def test_sums_by_scattering_begin_with_zeros() -> None:
+    index = np.array([1, 0, 1, 3, 2, 1, 0, 2])
+    table = Tensor.zeros(6, 4).contiguous().shard(FOUR).realize()
+    rows, x = Tensor(index).shard(FOUR, 0).realize(), Tensor.ones(8, 4).shard(FOUR, 0).realize()
+
+    @TinyJit
+    def gradient(x: Tensor) -> Tensor:
+        return (table[rows] * x).sum().gradient(table)[0].realize()
+
+    for factor in range(1, 6):
+        wanted = np.zeros((6, 4), np.float32)
+        np.add.at(wanted, index, factor)
+        assert (gradient((x * factor).realize()).numpy() == wanted).all()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_replays_of_random_layouts_have_the_values_of_plain_runs(seed: int) -> None:
     generator = random.Random(seed)
