@@ -411,12 +411,14 @@ class Histories:
 
     def _is_data(self, write: UOp, view: UOp, wanted: WantedNodes) -> bool:
         """Whether no gradient may be wanted through an undecided write: its value is of nothing
-        that may require one, and the memory has no history.
+        that may require one, and is no leaf that does, and the memory has no history.
         """
-        memory = view_base(view)
+        memory, value = view_base(view), write.src[1]
         if memory in self.definitions or memory in self.lost:
             return False
-        known = floats_below(write.src[1:])
+        if wanted.is_required(value):
+            return False
+        known = floats_below(value.src)
         known.pop(memory, None)
         return not self._is_useful(known, [x for x in known if x.op is Ops.BUFFER], wanted)
 

@@ -22,6 +22,11 @@ class WantedNodes:
         self._searches = 0
         self._lazy: set[UOp] = set()
 
+    def is_required(self, node: UOp) -> bool:
+        """Whether `node` is the value of a tensor that requires a gradient."""
+        found = live_tensors.settled_at(node) if node.op is Ops.BUFFER else live_tensors.unsettled()
+        return any(x.uop is node and x._requires_grad for x in found)
+
     def meet(self, nodes: Collection[UOp]) -> bool:
         """Whether `nodes` has one of them."""
         for node in nodes:
