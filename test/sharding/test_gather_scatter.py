@@ -130,3 +130,27 @@ def test_gather_along_a_sharded_axis_moves_partial_sums_or_the_table() -> None:
         for places in (layout, layout.replicated()):
             arrays = [array(8, 12), numbers(8, 8, 12)]
             assert_same_as_on_one_device(lambda x, i: x.gather(0, i), arrays, [layout, places])
+
+
+def test_a_scatter_of_values_on_all_devices_moves_the_index_if_it_is_smaller() -> None:
+    """The index of a few rows is all-gathered; of many, the partial results are all-reduced."""
+    # int32 numbers, or the last writer of each row on a device, to the three others
+    few, many = {"all_gather": 4 * 4 * 3}, {"all_reduce": 4 * 3 * 96 * 4}
+    for count, kinds in ((4, few), (400, many)):
+        arrays = [array(96, 2), numbers(96, count)]
+
+        def written(x: Tensor, rows: Tensor) -> Tensor:
+            x = x.clone()
+            x[rows] = -3
+            return x
+
+        layouts = [on(None), on(0)]
+        assert moved(written(placed(arrays[0], on(None)), placed(arrays[1], on(0)))) == kinds
+        assert_same_as_on_one_device(written, arrays, layouts)
+    # the partial results of both dimensions of a mesh are one layout
+    index, weight = placed(numbers(9, 4, 4), on((1, 0), GRID)), placed(array(9, 2), on(None))
+    (gradient,) = weight[index].sum().gradient(weight)
+    assert moved(gradient) == {"all_gather": 16 * 4 * 3}
+    np.testing.assert_array_equal(
+        gradient.numpy()[:, 0], np.bincount(index.numpy().ravel(), minlength=9)
+    )

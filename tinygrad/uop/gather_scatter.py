@@ -56,7 +56,7 @@ def _unsharded_rows_layout(node: Node, batch: int) -> Sharding | None:
     table, index = node.src
     if SHARDING.value == "strict":
         return None
-    partial, reduced = node.layout, node.layout.without_partial()
+    reduced = node.layout.without_partial()
     unsharded = unsharded_layout(table.layout, table.shape, batch)
     by_index = index.device if isinstance(index.device, Sharding) else unsharded.replicated()
     found = gather_layout(
@@ -64,11 +64,17 @@ def _unsharded_rows_layout(node: Node, batch: int) -> Sharding | None:
     )
     reshard_cost = 2 * moved_elements(table.device, unsharded, table.shape)
     reshard_cost += moved_elements(found, reduced, node.shape)
-    each = prod(size for size in reduced.local_shape(node.shape) if isinstance(size, int))
+    return unsharded if reshard_cost < _allreduced_elements(node) else None
+
+
+def _allreduced_elements(node: Node) -> int:
+    """The elements that all devices send to all-reduce a partial value."""
+    partial = node.layout
+    shape = partial.without_partial().local_shape(node.shape)
+    each = prod(size for size in shape if isinstance(size, int))
     axes = zip(partial.axes, partial.mesh_shape, strict=True)
     group = prod(size for p, size in axes if isinstance(p, Partial))
-    allreduce_cost = allreduce_bytes(group, each, "all2all") * len(partial)
-    return unsharded if reshard_cost < allreduce_cost else None
+    return allreduce_bytes(group, each, "all2all") * len(partial)
 
 
 def _align_batch(table: N, index: N, batch: int) -> tuple[N, N]:
@@ -139,20 +145,50 @@ def _replicated_where_sharded(other: Sharding, layout: Sharding) -> Sharding:
 
 
 def scatter(op: Ops, values: N, index: N, rows: int | Node, batch: int) -> N:
-    """Combine rows by index, on one device or sharded, see `UOp.scatter`."""
+    """Combine rows by index, on one device or sharded, see `UOp.scatter`.
+
+    Values that every device has are combined everywhere, by the all-gathered index, where that
+    moves less than the all-reduce of the results.
+    """
     a, b = values.device, index.device
+    everywhere = a is None
     if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:
-        along_index = a.with_axes([p if is_index_axis(p, index) else None for p in a.axes])
-        if a.is_replicated:
-            values = copy(values, b)
-        else:
-            index = reshard(index, along_index, op.name)
+        everywhere = a.is_replicated
+        if not everywhere:
+            along = [p if is_index_axis(p, index) else None for p in a.axes]
+            index = reshard(index, a.with_axes(along), op.name)
     elif a is not None and b is not None and a != b:
         raise device_mismatch(op, [a, b])
-    elif isinstance(b, Sharding) and not b.is_replicated:
-        values = copy(values, b)
-    node = values.replace(op=op, src=(values, index), arg=(*index.shape[:batch], rows))
+    node = _scatter(op, values, index, rows, batch)
+    gathered = _gathered_index_layout(node) if everywhere else None
+    if gathered is not None:
+        node = _scatter(op, values, reshard(index, gathered, op.name), rows, batch)
     layout = node.device
     if isinstance(layout, Sharding) and layout.is_partial:
         return node.allreduce(layout.without_partial())
     return node
+
+
+def _scatter(op: Ops, values: N, index: N, rows: int | Node, batch: int) -> N:
+    """The scatter of values that are sharded as the index, or that every device has: of these,
+    each takes the ones of its index.
+    """
+    a, b = values.device, index.device
+    is_everywhere = a is None or (isinstance(a, Sharding) and a.is_replicated)
+    if is_everywhere and isinstance(b, Sharding) and not b.is_replicated:
+        values = copy(values, b)
+    return values.replace(op=op, src=(values, index), arg=(*index.shape[:batch], rows))
+
+
+def _gathered_index_layout(node: Node) -> Sharding | None:
+    """The layout of the index with which a scatter has no partial values, if the reshard costs less
+    than their all-reduce.
+    """
+    partial, index = node.device, node.src[1]
+    if not isinstance(partial, Sharding) or not partial.is_partial or SHARDING.value == "strict":
+        return None
+    batch = len(node.arg) - 1
+    axes = [None if isinstance(p, int) and p >= batch else p for p in index.layout.axes]
+    gathered = index.layout.with_axes(axes)
+    reshard_bytes = moved_elements(index.layout, gathered, index.shape) * index.dtype.itemsize
+    return gathered if reshard_bytes < _allreduced_elements(node) * node.dtype.itemsize else None
