@@ -198,7 +198,7 @@ def first_step_calls(count: int) -> int:
 
 
 @pytest.mark.parametrize(
-    "count", [100, pytest.param(1250, marks=pytest.mark.slow)], ids="{} parameters".format
+    "count", [50, pytest.param(1250, marks=pytest.mark.slow)], ids="{} parameters".format
 )
 def test_the_first_step_of_many_parameters_is_linear(count: int) -> None:
     with Context(SPEC=0):  # which makes calls of its own

@@ -135,25 +135,31 @@ def test_the_example_learns_mnist_on_two_ranks() -> None:
     assert done.stdout.count("reaches 97") == 1
 
 
+FAILURES = {
+    "raises": "rank 1 of 2 ends all ranks:",
+    "is_killed": "EXIT CODE: 9",
+    "computes_another_value": "ranks diverged at step",
+    "loops": "rank 1 is at {programs}:",
+    "exits": "rank 1 does the end of the program",
+    "stops": "rank 1 does not answer",
+    "has_no_memory": "CPU:1 cannot allocate",
+    "ends_early": "rank 1 does the end of the program",
+    "exits_at_once": "rank 1 does the end of the program at {programs}:",
+    "exits_at_once_with_an_error": "os._exit(3) at {programs}:",
+    "ends_with_another_step": "ranks diverged at step",
+    "reads_on_one": "ranks diverged at step",
+    "reads_unequal_arrays": "ranks diverged at step",
+    "computes_alone": "realize the tensor before",
+}
+"""Programs that fail on one rank, and what is said of it."""
+QUICK = ("raises", "is_killed", "computes_another_value")
+
+
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ("raises", "rank 1 of 2 ends all ranks:"),
-        ("loops", "rank 1 is at {programs}:"),
-        pytest.param("exits", "rank 1 does the end of the program", marks=pytest.mark.slow),
-        pytest.param("stops", "rank 1 does not answer", marks=pytest.mark.slow),
-        ("has_no_memory", "CPU:1 cannot allocate"),
-        ("ends_early", "rank 1 does the end of the program"),
-        ("exits_at_once", "rank 1 does the end of the program at {programs}:"),
-        pytest.param(
-            "exits_at_once_with_an_error", "os._exit(3) at {programs}:", marks=pytest.mark.slow
-        ),
-        ("ends_with_another_step", "ranks diverged at step"),
-        ("is_killed", "EXIT CODE: 9"),
-        ("reads_on_one", "ranks diverged at step"),
-        ("computes_another_value", "ranks diverged at step"),
-        ("reads_unequal_arrays", "ranks diverged at step"),
-        ("computes_alone", "realize the tensor before"),
+        pytest.param(program, message, marks=() if program in QUICK else pytest.mark.slow)
+        for program, message in FAILURES.items()
     ],
 )
 def test_a_failure_of_one_rank_ends_all(program: str, message: str, tmp_path: Path) -> None:
@@ -167,6 +173,7 @@ def test_a_failure_of_one_rank_ends_all(program: str, message: str, tmp_path: Pa
     assert all_end(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_all_ranks(tmp_path: Path) -> None:
     started = start(tmp_path / "output", "waits_for_ever", processes=2)
     outputs = [tmp_path / "output" / str(rank) for rank in range(2)]
@@ -198,6 +205,7 @@ def test_ranks_of_two_hosts_reduce_inside_of_hosts_first(tmp_path: Path) -> None
         assert printed == ["True", nodes, "hierarchical"]
 
 
+@pytest.mark.slow
 def test_a_file_that_one_rank_cannot_write_stays_as_it_was(tmp_path: Path) -> None:
     done = run(tmp_path / "output", "saves_where_one_rank_cannot", processes=2)
     assert done.returncode == 0, done.stderr

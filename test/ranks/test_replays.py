@@ -34,6 +34,7 @@ def test_replays_have_the_values_of_one_process(
     assert "persistent request" not in several.stderr
 
 
+@pytest.mark.slow
 def test_ranks_that_replay_different_captures_are_told_so(tmp_path: Path) -> None:
     done = run(tmp_path / "output", "replays_another", processes=2)
     assert done.returncode != 0

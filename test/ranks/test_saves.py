@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from test.ranks.test_mpi import all_end, pytestmark, run
 
 __all__ = ["pytestmark"]
@@ -22,6 +24,7 @@ def test_ranks_save_a_snapshot_while_they_go_on(tmp_path: Path) -> None:
         assert saved[0].read_bytes() == saved[1].read_bytes()
 
 
+@pytest.mark.slow
 def test_a_rank_that_cannot_write_beside_is_an_error_of_all(tmp_path: Path) -> None:
     done = run(tmp_path / "output", "saves_beside_where_one_rank_cannot", processes=2)
     assert done.returncode == 0, done.stderr
@@ -30,6 +33,7 @@ def test_a_rank_that_cannot_write_beside_is_an_error_of_all(tmp_path: Path) -> N
     assert printed == [["True", "True", "4096.0", *kept], ["True", "False", "4096.0", *kept]]
 
 
+@pytest.mark.slow
 def test_a_rank_that_saves_alone_is_told_so(tmp_path: Path) -> None:
     done = run(tmp_path / "output", "saves_on_one", processes=2)
     assert done.returncode != 0
