@@ -121,3 +121,11 @@ def test_current_and_peak_memory_of_each_device_are_counted() -> None:
         now = GlobalCounters.mem_used_per_device[device]
         assert GlobalCounters.mem_peak_per_device[device] == now
     assert now == before[device] + kept.nbytes() // 4
+
+
+def test_a_sum_of_constants_is_planned_once_with_and_without_detach() -> None:
+    ones = Tensor.zeros(16, device=ROWS) + 1
+    for x in (ones.detach(), ones, ones.detach()):
+        with CommTrace() as trace:
+            assert x.sum().item() == 16
+        assert len(trace.records) == 1

@@ -66,9 +66,10 @@ def canonicalize(sink: UOp) -> Canonical:
                 new = node
             else:
                 new = UOp(op, node.dtype, src, arg)
-                if op in GroupOp.Communication:
-                    new.user_line = len(lines)
-                    lines.append("?" if node.user_line is None else str(node.user_line))
+            # a node without buffers below is one of the tensor graph, and may keep its own line
+            if op in GroupOp.Communication and not isinstance(new.user_line, str):
+                new.user_line = len(lines)
+                lines.append(node.user_line if isinstance(node.user_line, str) else "?")
         else:
             new = node if op is Ops.CONST else _canonical_leaf(node, found, values)
         done[node] = new
