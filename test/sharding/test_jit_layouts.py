@@ -347,3 +347,18 @@ def test_a_replay_moves_the_bytes_of_its_capture() -> None:
     assert traces[0]
     assert all(trace == traces[0] for trace in traces)
     assert set(model.weight.device) == set(DEVICES)
+
+
+def test_what_reads_a_result_that_is_a_view_over_shards_keeps_its_values() -> None:
+    @TinyJit
+    def flipped(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = (x * 3).flip(0)
+        return y, y[:1]
+
+    for factor in range(5):
+        values = array(5, 4) * factor
+        # rows that do not divide over the devices, so that a slice of them needs a copy
+        _, first = flipped(placed(values, on(0)).realize())
+        read = first[[-1, -1]] + 1
+        flipped(placed(values + 7, on(0)).realize())
+        assert (read.numpy() == values[[-1, -1]] * 3 + 1).all()

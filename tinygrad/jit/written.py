@@ -20,7 +20,7 @@ from tinygrad.jit.stored import StoredTensor
 from tinygrad.storage.aliases import views_apart
 from tinygrad.storage.history import histories
 from tinygrad.storage.realization import realize_readers
-from tinygrad.storage.views import is_in_memory, view_base
+from tinygrad.storage.views import view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -50,14 +50,16 @@ class WrittenMemory:
         self.inputs = [i for i, node in enumerate(inputs.nodes) if is_within(node, written)]
         """The numbers of the inputs that items write."""
         self._kind = inputs.signature, inputs.shared
-        results = [x for x in results if is_in_memory(x.uop)]
-        nodes = [node for x in stored if (node := x.base()) is not None]
-        nodes += [x.uop for x in results]
+        self._written = written
+        results = list(results)
+        bases = [view_base(node) for x in stored if (node := x.base()) is not None]
+        bases += [base for x in results for base in _memory_of(x.uop)]
+        self._bases = [base for base in dict.fromkeys(bases) if is_within(base, written)]
         tensors = [x.ref for x in stored] + [weakref.ref(x) for x in results]
-        bases = dict.fromkeys(view_base(node) for node in nodes)
-        self._bases = [base for base in bases if is_within(base, written)]
         self._tensors = [
-            ref for ref in tensors if (x := ref()) is not None and view_base(x.uop) in self._bases
+            ref
+            for ref in tensors
+            if (x := ref()) is not None and any(b in self._bases for b in _memory_of(x.uop))
         ]
         self._known: KnownReferences | None = None
 
@@ -89,7 +91,8 @@ class WrittenMemory:
                 histories.overwritten(self._bases)
             return
         memory = [*self._bases]
-        memory += [base for node in results if (base := view_base(node)).op is Ops.BUFFER]
+        below = (base for node in results for base in _memory_of(node))
+        memory += [base for base in below if is_within(base, self._written)]
         if writes_inputs:
             memory += [inputs.nodes[i] for i in self.inputs]
         owners = [x for ref in self._tensors if (x := ref()) is not None]
@@ -97,3 +100,9 @@ class WrittenMemory:
         realize_readers(frozenset(memory), owners)
         if known is not None:
             known.count()
+
+
+def _memory_of(node: UOp) -> list[UOp]:
+    """The BUFFERs that a value reads: that of a view, or all below copies between shards."""
+    base = view_base(node)
+    return [base] if base.op is Ops.BUFFER else [x for x in base.toposort() if x.op is Ops.BUFFER]
