@@ -30,18 +30,28 @@ TOGETHER = ("__shared__", "warp_shuffle(")
 """What the text of a kernel has whose threads exchange values."""
 
 
+texts: set[str] = set()
+"""The kernels that this process rendered."""
+
+
 def pytest_configure() -> None:
-    """Keeps the text of each kernel, in a file named by its hash."""
-    folder = Path(os.environ["KEPT_KERNELS"])
-    folder.mkdir(parents=True, exist_ok=True)
+    """Keeps the text of each kernel."""
     render = CUDARenderer.render
 
     def keep(self: CUDARenderer, function: str, linear: list[UOp]) -> str:
         text = render(self, function, linear)
-        (folder / f"{hashlib.sha256(text.encode()).hexdigest()}.cu").write_text(text)
+        texts.add(text)
         return text
 
     CUDARenderer.render = keep  # type: ignore[method-assign]
+
+
+def pytest_unconfigure() -> None:
+    """Writes each kernel to a file named by its hash, after tests that may write no files."""
+    folder = Path(os.environ["KEPT_KERNELS"])
+    folder.mkdir(parents=True, exist_ok=True)
+    for text in texts:
+        (folder / f"{hashlib.sha256(text.encode()).hexdigest()}.cu").write_text(text)
 
 
 def jobs(folder: Path, is_all: bool = False, every: int = 1) -> Iterator[tuple[str, Path]]:

