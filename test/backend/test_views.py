@@ -134,6 +134,11 @@ def test_the_value_written_may_read_the_same_memory(maker: str, place: str) -> N
     tail.assign(old)
     del old
     check(x, np.concatenate([array[3:], array[:3]]))
+    # a view that takes the elements of its own base
+    array, flipped = x.numpy(), x.flip(0)
+    flipped.assign(x)
+    check(x, array[::-1])
+    check(flipped, array)
 
 
 def test_elements_of_memory_are_written_without_a_new_value_of_the_whole(

@@ -83,7 +83,8 @@ def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
             written = whole.assign(new)
             note_write(written)
             set_whole(tensor, written)
-            if view_base(tensor.uop) is not written and value.device is not None:
+            is_known = value.device is not None and not _is_moved(value, whole)
+            if view_base(tensor.uop) is not written and is_known:
                 # the new elements are known; reading them from the memory would reshard them
                 tensor._set_node(value)
             return
@@ -123,6 +124,14 @@ def write_now(tensor: TensorBase, steps: Sequence[ViewStep], value: UOp) -> bool
     except Exception:
         return False
     return True
+
+
+def _is_moved(value: UOp, whole: UOp) -> bool:
+    """Whether a value is elements of `whole`, or of its memory, in another order or layout."""
+    base, memory = view_base(value), view_base(whole)
+    while base.op is Ops.COPY:
+        base = view_base(base.src[0])
+    return base is memory or (memory.op is Ops.ASSIGN and base is view_base(memory.src[0]))
 
 
 def _assign_shard(tensor: TensorBase, value: UOp) -> None:
