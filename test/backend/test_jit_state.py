@@ -1201,6 +1201,21 @@ def test_verification_finds_what_was_not_noticed(
             step(numbers(1))
 
 
+def test_verification_takes_the_last_result_as_an_argument_that_is_written() -> None:
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        found = x * 2
+        x += 1
+        return found.flip(0) + 5
+
+    with Context(JIT_VERIFY=1):
+        x = Tensor([1, 2, 3])
+        for _ in range(4):
+            wanted = [2 * value + 5 for value in reversed(x.tolist())]
+            x = step(x)
+            assert x.tolist() == wanted
+
+
 def test_verification_leaves_no_trace() -> None:
     def draws(verify: int) -> list[Any]:
         Tensor.manual_seed(7)
