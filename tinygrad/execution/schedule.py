@@ -211,7 +211,7 @@ def _bind(
     collective = collectives.get(item.info) if item.info is not None else None
     if item.info is not None and collective is None:
         line = item.info.line
-        shown = canonical.lines[line] if isinstance(line, int) else line
+        shown = canonical.line(line) if isinstance(line, int) else line
         collective = collectives[item.info] = Collective(replace(item.info, line=shown))
     if isinstance(item, KernelItem):
         return [

@@ -33,6 +33,12 @@ class Canonical(NamedTuple):
     assignments: tuple[UOp, ...]
     lines: tuple[str, ...]
 
+    def line(self, number: int) -> str:
+        """The user's line with a number. It is not known of a node without buffers below, which is
+        equal to one of another graph, and has the number that it has there.
+        """
+        return self.lines[number] if number < len(self.lines) else "?"
+
 
 class BindingConflict(ArgumentError):
     """One Variable has two values in a graph."""
@@ -66,10 +72,9 @@ def canonicalize(sink: UOp) -> Canonical:
                 new = node
             else:
                 new = UOp(op, node.dtype, src, arg)
-            # a node without buffers below is one of the tensor graph, and may keep its own line
-            if op in GroupOp.Communication and not isinstance(new.user_line, str):
-                new.user_line = len(lines)
-                lines.append(node.user_line if isinstance(node.user_line, str) else "?")
+                if op in GroupOp.Communication:
+                    new.user_line = len(lines)
+                    lines.append("?" if node.user_line is None else str(node.user_line))
         else:
             new = node if op is Ops.CONST else _canonical_leaf(node, found, values)
         done[node] = new
