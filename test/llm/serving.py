@@ -24,7 +24,7 @@ from tinygrad.apps.language.server.refusals import RefusalPace
 from tinygrad.apps.language.server.serve import server_of
 from tinygrad.apps.language.server.service import Service
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 TEMPLATE = """{% if tools %}<tool_call> for {{ tools | tojson }}
 {% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments.a }}{% endfor %}<|im_end|>
