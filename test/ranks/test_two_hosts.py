@@ -60,7 +60,7 @@ def test_a_link_that_goes_down_ends_all_ranks(hosts: TwoHosts, tmp_path: Path) -
     while not all((folder / str(rank)).exists() for rank in range(2)) or not all(
         "exchanges" in (folder / str(rank)).read_text() for rank in range(2)
     ):
-        assert started.poll() is None
+        assert started.poll() is None, started.communicate()[0]
         time.sleep(0.05)
     hosts.cut_link()
     output, _ = started.communicate(timeout=LIMIT_S)

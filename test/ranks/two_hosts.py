@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 ADDRESSES = ("10.99.0.1", "10.99.0.2")
+LINK_S = 20  # the most that a link may take to come up
 # in a namespace, under its host name
 ENTER = 'exec ip netns exec {name} unshare -u sh -c "hostname {name}; exec \\"\\$@\\"" _ "$@"'
 
@@ -64,13 +66,25 @@ def two_hosts(folder: Path) -> Iterator[TwoHosts]:
             _ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
             for device in ("eth0", "lo"):
                 _ip("-n", name, "link", "set", device, "up")
+        for name in hosts.names:
+            _wait_for_link(name)
         yield hosts
     finally:
         for name in hosts.names:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
 
-def _ip(*arguments: str) -> None:
+def _wait_for_link(name: str) -> None:
+    """Wait until the host's eth0 carries data: the kernel says so up to a second after "up"."""
+    end = time.monotonic() + LINK_S
+    while " state UP " not in (state := _ip("-n", name, "link", "show", "eth0")):
+        if time.monotonic() > end:
+            raise OSError(f"eth0 of {name} is not up after {LINK_S} s: {state.strip()}")
+        time.sleep(0.02)
+
+
+def _ip(*arguments: str) -> str:
     done = subprocess.run(["ip", *arguments], check=False, capture_output=True, text=True)
     if done.returncode:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
