@@ -62,7 +62,7 @@ def run(monkeypatch):
     cached_getenv.cache_clear()
 
 
-@pytest.mark.parametrize("name", MNIST)
+@pytest.mark.parametrize("name", [pytest.param(MNIST[0], marks=pytest.mark.slow), MNIST[1]])
 def test_an_example_learns(run, capsys, name):
     run(name, BS="32", STEPS="20", TARGET_EVAL_ACC_PCT="90")
     captured = capsys.readouterr()
@@ -70,7 +70,6 @@ def test_an_example_learns(run, capsys, name):
     assert "test_accuracy" in captured.err
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", MNIST[1:])
 def test_an_example_that_misses_its_target_accuracy_fails(run, name):
     with pytest.raises(SystemExit, match="below 101"):

@@ -302,7 +302,7 @@ def twice(weights: Tensor, v: Tensor) -> Tensor:
     return weights @ (weights @ v)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", ODD)
 def test_no_kernel_computes_a_product_for_each_element(kind: str) -> None:
     """Other uses of scores agree with float64, and none of them is left to nested loops."""

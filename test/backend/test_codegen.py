@@ -394,6 +394,7 @@ def nests(draw: st.DrawFn) -> tuple[UOp, Arrays, dict[str, int]]:
     return sink(where.store(value, *outputs)), arrays, values
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(nests(), st.sampled_from([16, 32, 64]), st.integers(1, 4))
 def test_random_nests(

@@ -230,6 +230,7 @@ def test_floor_division_and_the_sign_of_the_remainder(dtype: DType) -> None:
     assert (1 << shifts).tolist()[:4] == [1, 2, 4, 8]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", dtypes.ints, ids=repr)
 def test_shifts_by_the_width_or_more_shift_all_bits_out(dtype: DType) -> None:
     width, is_signed = dtype.itemsize * 8, dtype in dtypes.sints
@@ -400,6 +401,7 @@ def test_numbers_take_the_dtype_of_the_tensor_if_it_is_of_their_kind(dtype: DTyp
 COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", dtypes.ints, ids=repr)
 def test_comparisons_with_numbers_out_of_range_are_exact(dtype: DType) -> None:
     low, high = int(dtypes.min(dtype)), int(dtypes.max(dtype))

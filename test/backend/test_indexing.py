@@ -78,7 +78,7 @@ def as_tensors(index: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(Tensor(item) if is_array(item) else item for item in index)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(indices())
 def test_reading_by_any_index(index: tuple[Any, ...]) -> None:
     x = np.arange(60, dtype=np.float32).reshape(SHAPE)
@@ -96,7 +96,7 @@ def test_reading_by_any_index(index: tuple[Any, ...]) -> None:
     np.testing.assert_array_equal(found.numpy(), expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(indices(), st.sampled_from(["memory", "lazy", "view", "constant"]), st.booleans())
 def test_writing_by_any_index(index: tuple[Any, ...], kind: str, is_number: bool) -> None:
     expected = np.arange(60, dtype=np.float32).reshape(SHAPE)

@@ -91,6 +91,7 @@ def sanitizing_compiler(tmp_path_factory: pytest.TempPathFactory) -> str:
     pytest.skip("there is no C compiler with thread sanitizer")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["", "-DUSE_CONDITION_VARIABLE"])
 def test_the_pool_has_no_data_races(sanitizing_compiler: str, flag: str, tmp_path: Path):
     program = tmp_path / "pool_stress"

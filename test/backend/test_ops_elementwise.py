@@ -100,7 +100,7 @@ def torch_name(name: str) -> str | None:
     return None if UNARY[name].torch == "-" else UNARY[name].torch or name
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", UNARY)
 def test_function_of_one_tensor_and_its_first_two_gradients(name: str) -> None:
     case = UNARY[name]

@@ -42,7 +42,7 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("axis", AXES, ids=str)
 @pytest.mark.parametrize("name", REDUCTIONS)
@@ -335,7 +335,7 @@ def running_maximum(x: Array) -> tuple[Array, Array]:
     return np.maximum.accumulate(x, 0), np.stack(positions).astype(np.int32)
 
 
-@pytest.mark.parametrize("length", [1, 5, 129])
+@pytest.mark.parametrize("length", [1, 5, pytest.param(129, marks=pytest.mark.slow)])
 def test_cummax(length: int) -> None:
     function = lambda x: x.cummax(0)  # noqa: E731
     compare(arrays([(length, 2)]), running_maximum, function, function, second=length < 9)
@@ -347,7 +347,7 @@ def test_cummax_has_the_first_position_of_equals_and_of_nan() -> None:
         compare([x], running_maximum, lambda x: x.cummax(-2), gradient=False)
 
 
-@pytest.mark.parametrize("length", [9, 140])
+@pytest.mark.parametrize("length", [9, pytest.param(140, marks=pytest.mark.slow)])
 def test_of_equal_numbers_the_last_has_the_gradient_of_cummax(length: int) -> None:
     x = np.round(arrays([(3, length)])[0] * 2)
     x[1, 0], x[2, length // 2 :: 2] = np.inf, np.nan

@@ -144,6 +144,7 @@ def test_fused_steps_equal_steps_of_each_parameter(make):
     assert_all_close(found, trained(lambda params: make(params, lr=0.1, fused=0)))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("make", [SGD, Adam, AdamW, LAMB, LARS])
 @pytest.mark.parametrize("fused", [0, 1])
 def test_steps_on_replicated_parameters_equal_those_on_one_device(make, fused):

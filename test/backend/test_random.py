@@ -209,7 +209,7 @@ def test_all_permutations_are_equally_likely() -> None:
     assert min(counts) > 5
 
 
-@pytest.mark.parametrize("count", [0, 1, 10, 300])
+@pytest.mark.parametrize("count", [0, 1, 10, pytest.param(300, marks=pytest.mark.slow)])
 def test_a_permutation_has_every_number_once(count: int) -> None:
     found = Tensor.randperm(count).tolist()
     assert sorted(found) == list(range(count))
@@ -229,6 +229,7 @@ def test_choices_follow_the_weights() -> None:
     assert apart.dtype == dtypes.int32
 
 
+@pytest.mark.slow
 def test_choices_are_in_range_whatever_the_weights() -> None:
     Tensor.manual_seed(3)
     inf = math.inf
@@ -439,6 +440,7 @@ def seeds_between(step: Callable[[], list[Tensor]], place: Any) -> list[Tensor]:
     return found
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("program", [draws_between, lazy_draws_between, seeds_between])
 @pytest.mark.parametrize("place", PLACES, ids=str)
 def test_replays_draw_the_numbers_of_the_function(

@@ -102,6 +102,7 @@ BINARY_CASES = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", BINARY_CASES, ids=str)
 def test_binary_operations(dtype: DType) -> None:
     """One kernel with a store for each operation, so that the compiler starts only once."""
@@ -254,7 +255,7 @@ def test_transposed_access() -> None:
 # ---- reductions ----
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     "dtype", [*dtypes.ints, dtypes.bool, dtypes.float32, dtypes.float64], ids=str
 )

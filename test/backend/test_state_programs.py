@@ -56,6 +56,7 @@ def test_many_random_programs(group: str, seeds: range) -> None:
     assert finding is None, str(finding)
 
 
+@pytest.mark.slow
 def test_every_statement_is_drawn() -> None:
     groups = [name for name in GROUPS if name not in ("creation", "values")]
     missing = {name for draws in GROUPS.values() for name in draws}
@@ -67,6 +68,7 @@ def test_every_statement_is_drawn() -> None:
     assert not missing
 
 
+@pytest.mark.slow
 def test_a_view_that_is_a_copy_is_found_and_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tensor, "detach", Tensor.clone)
     finding = search(STATE, range(200))

@@ -52,7 +52,8 @@ def replies(model: LanguageModel, groups: int) -> list[tuple[list[int], int]]:
     return [*found, ([next(one_by_one).token for _ in range(4)], 0)]
 
 
-@pytest.mark.parametrize("mesh", [pytest.param({"tp": 1}, marks=pytest.mark.slow), {"dp": 2}])
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", [{"tp": 1}, {"dp": 2}])
 def test_followers_make_the_calls_of_rank_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mesh: dict[str, int]
 ) -> None:

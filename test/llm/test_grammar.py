@@ -102,15 +102,13 @@ def test_integers_have_18_digits_unless_the_schema_says_more(limits: Any, digits
     assert number.is_complete == (digits == 18)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "schema",
     [
         {"type": "integer", "multipleOf": 99999999},
-        pytest.param({"type": "number", "multipleOf": 99999.7}, marks=pytest.mark.slow),
-        pytest.param(
-            {"allOf": [{"type": "integer", "multipleOf": number} for number in (9973, 9967)]},
-            marks=pytest.mark.slow,
-        ),
+        {"type": "number", "multipleOf": 99999.7},
+        {"allOf": [{"type": "integer", "multipleOf": number} for number in (9973, 9967)]},
     ],
 )
 def test_multiples_that_take_long_are_refused_and_the_next_rules_compile(

@@ -145,6 +145,7 @@ def test_a_model_is_downloaded_once_and_then_found_without_network(hub: Hub, tmp
     assert located(hub, tmp_path, HF_ENDPOINT="http://127.0.0.1:9") == str(path)
 
 
+@pytest.mark.slow
 def test_an_interrupted_download_is_resumed(hub: Hub, tmp_path: Path):
     # the package writes 10 MB at a time, so less is lost with the connection
     hub.content, hub.breaks = CONTENT * 24, 1
@@ -189,6 +190,7 @@ def test_a_url_of_the_hub_is_a_file_of_a_repository(hub: Hub, tmp_path: Path):
     ]
 
 
+@pytest.mark.slow
 def test_a_failed_download_is_named(hub: Hub, tmp_path: Path):
     url = "https://huggingface.co/owner/name/resolve/main/absent.gguf"
     error = "DownloadError: cannot download absent.gguf of owner/name from the Hugging Face Hub: "

@@ -120,6 +120,7 @@ def test_json_streams_to_its_end_or_the_maximum_length() -> None:
         assert json.loads(answer.choices[0].text) == {"a": [1, "é"]}
 
 
+@pytest.mark.slow
 def test_with_tools_a_reply_is_json_or_a_call() -> None:
     schema = {"name": "city", "schema": City.model_json_schema()}
     request = {"tools": TOOLS, "response_format": {"type": "json_schema", "json_schema": schema}}

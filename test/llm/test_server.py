@@ -352,6 +352,7 @@ def test_a_client_that_disconnects_frees_its_slot(stream: bool) -> None:
         site.wait_until_idle()
 
 
+@pytest.mark.slow
 def test_clients_that_disconnect_at_random_do_not_disturb_others() -> None:
     def act(number: int) -> str | None:
         """A description of a mistake of the server; None if it made none."""

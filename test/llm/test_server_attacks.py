@@ -109,6 +109,7 @@ def test_no_host_field_passes_for_another_path(host: str, status: int) -> None:
             assert site.ask("POST" if body else "GET", path, body, {"Host": host})[0] == status
 
 
+@pytest.mark.slow
 def test_a_schema_that_explodes_is_refused_while_others_are_served() -> None:
     with served(FakeModel(), max_running=4) as site:
         done = threading.Event()
@@ -186,6 +187,7 @@ def test_penalties_and_biases_change_the_reply() -> None:
         assert reply(frequency_penalty=2, presence_penalty=2, logit_bias={"98": 17}) == "abaa"
 
 
+@pytest.mark.slow
 def test_errors_of_a_client_that_causes_many_are_held_back() -> None:
     model, pace = FakeModel(), RefusalPace(per_second=5, burst=2)
     bad: Any = {"messages": []}
@@ -241,6 +243,7 @@ def held(site: Site, sent: bytes) -> socket.socket:
     return connection
 
 
+@pytest.mark.slow
 def test_half_sent_headers_end_and_free_their_descriptors() -> None:
     model = FakeModel()
     limits = ConnectionLimits(most=40, header_timeout_s=1.0)
@@ -316,6 +319,7 @@ def test_texts_that_have_no_encoding_are_no_failure(site: Site, body: dict[str, 
             assert site.ask("POST", path, {**asked, **echo, **body, "max_tokens": 1})[0] < 500
 
 
+@pytest.mark.slow
 def test_a_slow_header_ends_on_a_connection_that_was_used_before() -> None:
     model = FakeModel()
     limits = ConnectionLimits(header_timeout_s=0.5)

@@ -130,6 +130,7 @@ def test_tls_with_an_api_key_of_a_file(
             assert ask(connect(), **KEY)[0] == 200
 
 
+@pytest.mark.slow
 def test_handshakes_count_as_connections_and_must_end_in_time(
     certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:

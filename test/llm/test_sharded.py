@@ -133,7 +133,8 @@ def test_each_device_has_its_shard_of_the_weights_and_the_cache(folder: Path):
         assert isinstance(tensor.device, Sharding) and tensor.device.split_axes, name
 
 
-@pytest.mark.parametrize("shape", [(2, 2), pytest.param((2, 3), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3)])
 def test_a_mesh_shards_batches_and_the_model(folder: Path, shape: tuple[int, int]):
     path, _ = model_of(folder, "qwen3")
     mesh = Mesh(shape, ("dp", "tp"), DEVICES[: shape[0] * shape[1]])

@@ -60,7 +60,7 @@ def expected(path: Path) -> Any:
 
 
 # families whose kernels take long to compile, and have much in common with others
-SLOW_FAMILIES = {"qwen2", "qwen3moe", "gemma", "gemma3", "olmoe", "phi3", "phi3, long"}
+SLOW_FAMILIES = {"qwen2", "qwen3moe", "gemma", "gemma2", "gemma3", "olmoe", "phi3", "phi3, long"}
 FAMILIES = [
     pytest.param(name, marks=[pytest.mark.slow] if name in SLOW_FAMILIES else [])
     for name in RECIPES
@@ -302,6 +302,7 @@ def test_a_file_without_a_weight_is_an_error(folder: Path):
         Transformer.from_gguf(path)
 
 
+@pytest.mark.slow
 def test_a_model_split_into_several_files_is_the_same_model(
     folder: Path, path: Path, loaded: Transformer
 ):
@@ -339,7 +340,10 @@ def test_an_unknown_architecture_is_an_error_that_names_the_known_ones(folder: P
 
 @pytest.mark.parametrize(
     ("devices", "dtype"),
-    [(None, dtypes.float32), (("CPU:0", "CPU:1"), dtypes.float16)],
+    [
+        (None, dtypes.float32),
+        pytest.param(("CPU:0", "CPU:1"), dtypes.float16, marks=pytest.mark.slow),
+    ],
 )
 def test_sequences_continue_from_host_memory_and_prompts_are_scored(
     path: Path, devices: Any, dtype: DType

@@ -48,6 +48,7 @@ def gradients(model: Model, x: Tensor, y: Tensor) -> tuple[float, dict[str, np.n
     return loss.item(), {name: t.grad.numpy() for name, t in trained.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_a_sharded_batch_gives_the_gradients_of_the_global_batch(name):
     make, value = MODELS[name]

@@ -86,14 +86,8 @@ def _is_running(folder: Path) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    ("processes", "devices"),
-    [
-        (2, 2),
-        pytest.param(2, 4, marks=pytest.mark.slow),
-        pytest.param(4, 4, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("processes", "devices"), [(2, 2), (2, 4), (4, 4)])
 def test_every_rank_has_the_values_of_one_process(
     processes: int, devices: int, tmp_path: Path
 ) -> None:
@@ -152,7 +146,7 @@ FAILURES = {
     "computes_alone": "realize the tensor before",
 }
 """Programs that fail on one rank, and what is said of it."""
-QUICK = ("raises", "is_killed", "computes_another_value")
+QUICK = ("raises", "is_killed")
 
 
 @pytest.mark.parametrize(

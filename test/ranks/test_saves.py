@@ -11,6 +11,7 @@ from test.ranks.test_mpi import all_end, pytestmark, run
 __all__ = ["pytestmark"]
 
 
+@pytest.mark.slow
 def test_ranks_save_a_snapshot_while_they_go_on(tmp_path: Path) -> None:
     one = run(tmp_path / "one", "saves_beside")
     several = run(tmp_path / "several", "saves_beside", processes=2)

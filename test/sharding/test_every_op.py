@@ -127,21 +127,21 @@ IMAGES: dict[str, Program] = {
 }
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", MOVEMENTS)
 def test_23_movement(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(MOVEMENTS[name], [array(8, 12)], [layout])
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_23_reduction(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(REDUCTIONS[name], [array(8, 12)], [layout], 1e-4)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("layout", [on(0), on(1), *UNEVEN], ids=str)
 @pytest.mark.parametrize("name", INDEXING)
 def test_23_indexing(name: str, layout: Sharding) -> None:

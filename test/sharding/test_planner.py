@@ -351,11 +351,12 @@ def by_hand(inputs: Mapping[str, Any], mesh: Mesh) -> dict[str, dict[str, Shardi
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
         pytest.param(lambda: perceptron(64), id="perceptron"),
-        pytest.param(block, id="layer", marks=pytest.mark.slow),
+        pytest.param(block, id="layer"),
     ],
 )
 @pytest.mark.parametrize("mesh", ["four", "grid"])

@@ -243,6 +243,7 @@ def test_03_weights_that_a_step_updates_are_gathered_before() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_03_a_transformer_under_fsdp_only_gathers_and_reduce_scatters() -> None:
     def step(split: bool) -> tuple[float, list[Array], dict[str, float], float]:
         """The loss, the new weights, the communication, and KiB of the weights."""

@@ -102,7 +102,7 @@ def cost(layout: str, length: int, *, backward: bool) -> tuple[int, int, int]:
     return GlobalCounters.kernel_count, peak, moved
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_cost_is_linear_in_the_length(layout: str) -> None:
     for backward in (False, True):

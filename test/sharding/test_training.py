@@ -78,7 +78,7 @@ def losses(
     return found
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [SGD, Adam], ids=["SGD", "Adam"])
 def test_data_parallel_training_has_the_losses_of_one_device(make: Any) -> None:
     alone = losses((DEVICE,), lambda params: make(params, lr=0.01))

@@ -29,7 +29,7 @@ FLOAT32_RTOL = 2e-5
 # programs whose first `STEPS` numbers are losses of a model that sees the same data again
 FITTED = ["char_lstm", "cnn", "ctc", "gpt"]
 # the quick suite runs programs of several kinds of state
-QUICK = ["cnn", "diffusion"]
+QUICK = ["diffusion"]
 
 
 def name_of(program: ModuleType) -> str:

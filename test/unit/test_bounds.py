@@ -36,6 +36,7 @@ def test_bounds_contain_every_value_of_an_index(data: st.DataObject) -> None:
     assert expression.vmin <= found.min() <= found.max() <= expression.vmax
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", list(EXTREMES))
 @given(st.data())
 @settings(max_examples=EXAMPLES)

@@ -389,7 +389,7 @@ document.title = JSON.stringify({dark, least, outside});
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_a_browser_shows_text_inside_its_blocks_and_in_contrast(
     tmp_path: Path, scheme: str
 ) -> None:
