@@ -146,6 +146,14 @@ class Buffer:
         assert self.base is None, "only the base of a view can be deallocated"
         self._allocation = None
 
+    def overlaps(self, other: Buffer) -> bool:
+        """Whether both have bytes in common."""
+        if (self.base or self) is not (other.base or other):
+            return False
+        return (
+            self.offset < other.offset + other.nbytes and other.offset < self.offset + self.nbytes
+        )
+
     def view(self, size: int, dtype: DType, offset: int) -> Buffer:
         """A view of `size` elements of `dtype`, from byte `offset` of this buffer on."""
         return Buffer(self.device, size, dtype, self, offset)

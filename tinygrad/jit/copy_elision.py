@@ -125,7 +125,7 @@ class _Elision:
     def _before(self, buffer: Buffer, stop: int) -> Iterator[_Use]:
         uses = self._uses[buffer.base or buffer]
         for position in range(bisect_left(uses, stop, key=lambda use: use.item) - 1, -1, -1):
-            if _overlap(uses[position].buffer, buffer):
+            if uses[position].buffer.overlaps(buffer):
                 yield uses[position]
 
     def _between(self, buffer: Buffer, start: int, stop: int) -> Iterator[_Use]:
@@ -133,7 +133,7 @@ class _Elision:
         for position in range(bisect_left(uses, start, key=lambda use: use.item), len(uses)):
             if uses[position].item >= stop:
                 return
-            if _overlap(uses[position].buffer, buffer):
+            if uses[position].buffer.overlaps(buffer):
                 yield uses[position]
 
     def _moved(self, number: int, source: Buffer, destination: Buffer) -> ScheduleItem:
@@ -158,7 +158,7 @@ def _without(item: ScheduleItem, destination: Buffer, moved: ScheduleItem | None
 
 def _computes(item: ExecItem, buffer: Buffer) -> bool:
     """Whether a kernel writes all of a buffer, and reads nothing of it."""
-    slots = [slot for slot, b in enumerate(item.bufs) if _overlap(b, buffer)]
+    slots = [slot for slot, b in enumerate(item.bufs) if b.overlaps(buffer)]
     return len(slots) == 1 and _is_whole_output(item.ast, slots[0])
 
 
@@ -189,9 +189,3 @@ def _is_same(one: Buffer, other: Buffer) -> bool:
 
 def _covers(one: Buffer, other: Buffer) -> bool:
     return one.offset <= other.offset and other.offset + other.nbytes <= one.offset + one.nbytes
-
-
-def _overlap(one: Buffer, other: Buffer) -> bool:
-    if (one.base or one) is not (other.base or other):
-        return False
-    return one.offset < other.offset + other.nbytes and other.offset < one.offset + one.nbytes

@@ -141,7 +141,7 @@ class _Messages:
         """Whether items must wait for the messages, which use these buffers, or write them if the
         messages are sent.
         """
-        return any(_overlap(m.buffer, b) for m in self._messages for b in buffers)
+        return any(m.buffer.overlaps(b) for m in self._messages for b in buffers)
 
     def start(self, inputs: Inputs) -> None:
         """Start the messages."""
@@ -161,10 +161,3 @@ class _Messages:
     def release(self) -> None:
         """Drop the requests, which hold memory."""
         self._ticket = None
-
-
-def _overlap(one: Buffer, other: Buffer) -> bool:
-    if (one.base or one) is not (other.base or other):
-        return False
-    start, stop = one.offset, one.offset + one.nbytes
-    return start < other.offset + other.nbytes and other.offset < stop

@@ -16,9 +16,9 @@ from typing import Any
 from tinygrad.device import RemoteBuffer
 from tinygrad.execution.wire import current_wire
 from tinygrad.helpers import round_up
+from tinygrad.nn.state.background_save import Saving, finish_last, start_saving
 from tinygrad.nn.state.file_bytes import FileFormatError, memory_of
 from tinygrad.nn.state.safetensors import LENGTH_BYTES, METADATA, NAMES
-from tinygrad.nn.state.saving import Saving, finish_last, start_saving
 from tinygrad.nn.state.shard_io import Piece, shard_pieces
 from tinygrad.nn.state.shared_file import write_together
 from tinygrad.sharding import Sharding
