@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tinygrad.codegen.analysis.accesses import accessed_slots
 from tinygrad.codegen.analysis.estimates import estimate
-from tinygrad.codegen.analysis.slots import accessed_slots
 from tinygrad.codegen.decompose.decompositions import decompose
 from tinygrad.codegen.lower.async_copies import copy_asynchronously
 from tinygrad.codegen.lower.barriers import place_barriers

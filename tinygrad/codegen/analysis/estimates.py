@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tinygrad.codegen.analysis.ranges import FreeRanges
+from tinygrad.codegen.analysis.ranges import FreeRanges, loops_of
 from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.renderer import Estimates
 from tinygrad.uop import GroupOp, Ops
@@ -28,11 +28,11 @@ def estimate(sink: UOp) -> Estimates:
             loaded = nbytes + loaded
             _add(accessed, u.src[0].src[0], nbytes)
         elif u.op is Ops.STORE:
-            nbytes = _times(free[u.src[1]].union(u.src[2:])) * u.src[1].dtype.itemsize
+            nbytes = _times(free[u.src[1]].union(loops_of(u))) * u.src[1].dtype.itemsize
             stored = nbytes + stored
             _add(accessed, u.src[0].src[0], nbytes)
         elif u.op is Ops.REDUCE:
-            flops = _times(free[u.src[0]].union(u.src[1:])) + flops
+            flops = _times(free[u.src[0]].union(loops_of(u))) + flops
         elif u.op in GroupOp.ALU and u.dtype is not dtypes.index:
             per_point = 2 if u.op is Ops.MULACC else 1
             if not dtypes.is_bool(u.dtype):

@@ -20,14 +20,21 @@ from tinygrad.uop.ops import AxisType, RangeArg, UOp
 from tinygrad.uop.valid import is_always
 
 NO_RANGES: frozenset[UOp] = frozenset()
-_FIRST_OWN = {Ops.REDUCE: 1, Ops.MMA_WAIT: 1, Ops.STORE: 2, Ops.COPY_ASYNC: 2, Ops.MMA_ASYNC: 3}
-"""The place of the first source that is a loop which a node runs itself."""
+_FIRST_LOOP = {Ops.REDUCE: 1, Ops.MMA_WAIT: 1, Ops.STORE: 2, Ops.COPY_ASYNC: 2, Ops.MMA_ASYNC: 3}
+"""The number of the first source that is a loop: `REDUCE(value, *loops)`."""
 
 
-def own_ranges(node: UOp) -> tuple[UOp, ...]:
-    """The loops that a reduction, a store, a copy or an asynchronous product runs itself."""
-    first = _FIRST_OWN.get(node.op)
+def loops_of(node: UOp) -> tuple[UOp, ...]:
+    """The loops that a reduction, a store, a copy or an asynchronous product runs itself, outermost
+    first.
+    """
+    first = _FIRST_LOOP.get(node.op)
     return () if first is None else node.src[first:]
+
+
+def with_loops(node: UOp, loops: Iterable[UOp]) -> UOp:
+    """A node that runs loops, with other ones."""
+    return node.replace(src=(*node.src[: _FIRST_LOOP[node.op]], *loops))
 
 
 class FreeRanges:
@@ -89,9 +96,9 @@ class FreeRanges:
                 union = union | free if union else free
         if node.op is Ops.RANGE:
             return union | {node}
-        if node.op in _FIRST_OWN:
-            own = own_ranges(node)
-            return union.difference(own) if own else union
+        if node.op in _FIRST_LOOP:
+            loops = loops_of(node)
+            return union.difference(loops) if loops else union
         return union
 
 

@@ -25,7 +25,7 @@ def copy_asynchronously(sink: UOp, renderer: Renderer) -> UOp:
     done: dict[UOp, UOp] = {}
     for u in nodes:
         src = tuple([done[x] for x in u.src])
-        done[u] = convert(u if src == u.src else UOp(u.op, u.dtype, src, u.arg))
+        done[u] = convert(u.with_sources(src))
     return done[sink]
 
 

@@ -7,7 +7,7 @@ hoisted to the outermost loop possible, so no later pass moves loop-invariant co
 
 from __future__ import annotations
 
-from tinygrad.codegen.analysis.ranges import FreeRanges, own_ranges
+from tinygrad.codegen.analysis.ranges import FreeRanges, loops_of
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -29,7 +29,7 @@ class _Placement:
         self.contexts: dict[UOp, Path] = {}
         self.visiting: set[UOp] = set()
         for u in nodes:
-            for r in own_ranges(u):
+            for r in loops_of(u):
                 self.owners.setdefault(r, []).append(u)
 
     def deepest(self, ranges: frozenset[UOp]) -> Path:
@@ -60,8 +60,8 @@ class _Placement:
         if found is None:
             found = ()
             for store in self.owners.get(axis, ()):
-                own = own_ranges(store)
-                path = (*self.context(store), *own[: own.index(axis) + 1])
+                loops = loops_of(store)
+                path = (*self.context(store), *loops[: loops.index(axis) + 1])
                 if len(path) > len(found):
                     found = path
             assert found, f"no nest runs the loop {axis.arg}"
@@ -72,7 +72,7 @@ class _Placement:
         """The loops that enclose `node`; for a store, including those that it runs."""
         if node.op is Ops.RANGE:
             return self.path(node)
-        if own_ranges(node):
+        if loops_of(node):
             context, own = self.context(node), self.path(node.src[-1])
             return own if len(own) >= len(context) else context
         free = self.free[node]

@@ -45,7 +45,7 @@ def _narrowed(u: UOp, done: dict[UOp, UOp]) -> UOp:
     operands = [x for x in u.src if x.dtype is dtypes.index]
     if not operands and u.dtype is not dtypes.index:
         src = tuple([done[x] for x in u.src])
-        return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+        return u.with_sources(src)
     counted = [*operands, u] if u.dtype is dtypes.index else operands
     kind = dtypes.int32 if all(map(fits_int32, counted)) else dtypes.index
     if u.op is Ops.CAST:
@@ -53,7 +53,7 @@ def _narrowed(u: UOp, done: dict[UOp, UOp]) -> UOp:
     if u.op in _ANY_WIDTH:
         # every operand has a width of its own
         src = tuple([done[x] for x in u.src])
-        return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+        return u.with_sources(src)
     src = tuple([_as(done[x], kind) if x.dtype is dtypes.index else done[x] for x in u.src])
     result = UOp(u.op, kind if u.dtype is dtypes.index else u.dtype, src, u.arg)
     # a value that fits, computed of operands that do not

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from tinygrad.codegen.analysis.identity import identity_element
-from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, substitute
+from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, loops_of, substitute
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
@@ -34,7 +34,7 @@ def lower_reductions(sink: UOp) -> UOp:
     done: dict[UOp, UOp] = {}
     for u in sink.toposort():
         src = tuple([done[x] for x in u.src])
-        new = u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+        new = u.with_sources(src)
         if u.op is Ops.REDUCE and len(u.src) > 1:
             new = lowering.split_tiles(new)
         done[u] = new
@@ -52,7 +52,7 @@ class _ReduceLowering:
 
     def split_tiles(self, node: UOp) -> UOp:
         """Lower a reduction; with TILE ranges, each of their steps has a partial result."""
-        own = node.src[1:]
+        own = loops_of(node)
         tiles = tuple(r for r in own if r.arg.kind is AxisType.TILE)
         loops = tuple(r for r in own if r.arg.kind is not AxisType.TILE)
         if not tiles or not loops:
@@ -75,13 +75,13 @@ class _ReduceLowering:
         # the accumulators are initialized again in every step of the enclosing loops
         outer = sorted(self.free[value].difference(own, tiles), key=lambda r: int(r.arg.index))
         cleared = [self.factory.like(r) for r in tiles]
-        start = UOp(Ops.AFTER, pointer, (register, *outer)) if outer else register
+        start = register.after(*outer) if outer else register
         clear = start.index(tile_index(cleared)).store(identity_element(op, dtype), *cleared)
 
         inner = [self.factory.like(r) for r in tiles]
-        current = UOp(Ops.AFTER, pointer, (register, clear, *own)).index(tile_index(inner))
+        current = register.after(clear, *own).index(tile_index(inner))
         term = substitute(value, dict(zip(tiles, inner, strict=True)))
         updated = UOp(op, dtype, (current.load(dtype=dtype), term))
         update = current.store(updated, *own, *inner)
-        result = UOp(Ops.AFTER, pointer, (register, update)).index(tile_index(tiles))
+        result = register.after(update).index(tile_index(tiles))
         return result.load(dtype=dtype)

@@ -12,6 +12,7 @@ import itertools
 from dataclasses import dataclass
 
 from tinygrad.codegen.analysis.affine_index import collect, is_multiple
+from tinygrad.codegen.analysis.ranges import loops_of
 from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
 from tinygrad.renderer import Renderer, memory_dtype, pointer_of
 from tinygrad.uop import GroupOp, Ops
@@ -100,7 +101,7 @@ class _Lanes:
             src = tuple(itertools.chain(*[self.stores.get(x) or (self.scalar[x],) for x in u.src]))
         else:
             src = tuple([self.scalar[x] for x in u.src])
-        return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+        return u.with_sources(src)
 
     def fragment(self, u: UOp) -> tuple[UOp, ...]:
         """The lanes of the result of an instruction of the warp, whose operands stay vectors."""
@@ -187,11 +188,11 @@ class _Lanes:
 
     def store(self, u: UOp) -> None:
         """The stores of all lanes of a store."""
-        own = tuple([self.scalar[x] for x in u.src[2:]])
+        loops = tuple([self.scalar[x] for x in loops_of(u)])
         count = u.src[1].dtype.count
         if count == 1:
-            src = (self.scalar[u.src[0]], self.scalar[u.src[1]], *own)
-            self.scalar[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+            src = (self.scalar[u.src[0]], self.scalar[u.src[1]], *loops)
+            self.scalar[u] = u.with_sources(src)
             return
         values = self.lanes[u.src[1]]
         address = self.address(u.src[0], count)
@@ -200,7 +201,7 @@ class _Lanes:
         for start in range(0, count, together):
             part = values[start : start + together]
             value = part[0] if together == 1 else _vector(part)
-            stores.append(address.lane(start).store(value, *own))
+            stores.append(address.lane(start).store(value, *loops))
         self.stores[u] = tuple(stores)
         self.scalar[u] = stores[-1]
 

@@ -8,8 +8,9 @@ accumulator whose lanes are reduced after the loop.
 
 from __future__ import annotations
 
+from tinygrad.codegen.analysis.accesses import index_of
 from tinygrad.codegen.analysis.affine_index import affine, build_affine
-from tinygrad.codegen.analysis.ranges import FreeRanges, extent
+from tinygrad.codegen.analysis.ranges import FreeRanges, extent, loops_of
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer import Renderer
 from tinygrad.uop import GroupOp, Ops
@@ -72,7 +73,7 @@ class _Expansion:
 
     def rebuilt(self, u: UOp) -> UOp:
         src = tuple([self.done[x] for x in u.src])
-        return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+        return u.with_sources(src)
 
     def lane_numbers(self, axis: UOp) -> UOp:
         count = extent(axis)
@@ -81,7 +82,7 @@ class _Expansion:
     def elementwise(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
         count = max((x.dtype.count for x in src), default=1)
         if count == 1:
-            return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+            return u.with_sources(src)
         if u.dtype is dtypes.index or any(x.dtype is dtypes.index for x in u.src):
             return self.index_arithmetic(u, src, count)
         wide = tuple([broadcast(x, count) for x in src])
@@ -129,7 +130,7 @@ class _Expansion:
     def load(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
         axis = self.lanes_axis(u)
         if axis is None:
-            return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+            return u.with_sources(src)
         count = extent(axis)
         if self.lanes_axis(u.src[0]) is None:
             # only the alternative depends on lanes: one scalar load serves all of them
@@ -142,7 +143,7 @@ class _Expansion:
                 (broadcast(valid, count), broadcast(plain, count), broadcast(src[1], count)),
             )
         if self.has_shuffle:
-            stride = self.free.stride(u.src[0].src[1], axis)
+            stride = self.free.stride(index_of(u), axis)
             if stride in {-1, 2, 3, 4}:
                 return self.strided_load(u, src, axis, stride)
         wide = tuple([broadcast(x, count) for x in src[1:]])
@@ -155,7 +156,7 @@ class _Expansion:
         """
         count = extent(axis)
         total = count * abs(stride)
-        form = affine(u.src[0].src[1])
+        form = affine(index_of(u))
         del form.terms[axis]
         lanes = tuple(lane * stride for lane in range(count))
         form.constant += min(lanes)
@@ -177,21 +178,21 @@ class _Expansion:
         return UOp(Ops.WHERE, result.dtype, (valid, result, broadcast(src[1], count)))
 
     def store(self, u: UOp) -> UOp:
-        own = tuple(r for r in u.src[2:] if r.arg.kind is not AxisType.VECTOR)
+        loops = tuple(r for r in loops_of(u) if r.arg.kind is not AxisType.VECTOR)
         address, value = self.done[u.src[0]], self.done[u.src[1]]
         axis = self.lanes_axis(u.src[0])
         if axis is not None:
             value = broadcast(value, extent(axis))
-        return UOp(Ops.STORE, dtypes.void, (address, value, *own))
+        return UOp(Ops.STORE, dtypes.void, (address, value, *loops))
 
     def reduce(self, u: UOp) -> UOp:
-        own = tuple(r for r in u.src[1:] if r.arg.kind is not AxisType.VECTOR)
-        lanes = [r for r in u.src[1:] if r.arg.kind is AxisType.VECTOR]
+        loops = tuple(r for r in loops_of(u) if r.arg.kind is not AxisType.VECTOR)
+        lanes = [r for r in loops_of(u) if r.arg.kind is AxisType.VECTOR]
         value = self.done[u.src[0]]
         if lanes:
             value = broadcast(value, extent(lanes[0]))
-        if own:
-            value = UOp(Ops.REDUCE, value.dtype, (value, *own), u.arg)
+        if loops:
+            value = value.reduce(*loops, arg=u.arg)
         return UOp(Ops.REDUCE, u.dtype, (value,), u.arg) if lanes else value
 
 

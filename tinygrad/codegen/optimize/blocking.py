@@ -20,6 +20,7 @@ from tinygrad.codegen.analysis.ranges import (
     RangeFactory,
     clone_ranges,
     extent,
+    loops_of,
     substitute,
 )
 from tinygrad.codegen.optimize.staging import row_major_index
@@ -38,20 +39,20 @@ def accumulate_in_memory(
 ) -> UOp:
     """The store, with `reduce` blocked and read from scratch memory number `number`."""
     op, dtype = reduce.arg, reduce.dtype
-    inner = [r for r in reduce.src[1:] if r not in outer]
+    inner = [r for r in loops_of(reduce) if r not in outer]
     pointer = dtype.ptr(math.prod(extent(r) for r in outputs), AddrSpace.LOCAL)
     scratch = UOp(Ops.DEFINE_LOCAL, pointer, (), number)
     context = sorted(FreeRanges()[reduce].difference(outputs), key=lambda r: int(r.arg.index))
 
     cleared = clone_ranges(outputs, factory)
-    start = UOp(Ops.AFTER, pointer, (scratch, *context)) if context else scratch
+    start = scratch.after(*context) if context else scratch
     clear = start.index(row_major_index(cleared)).store(identity_element(op, dtype), *cleared)
 
     loops = clone_ranges(outputs, factory)
     table = dict(zip(outputs, loops, strict=True))
     block = substitute(reduce.src[0], table).reduce(*inner, arg=op)
-    current = UOp(Ops.AFTER, pointer, (scratch, clear, *outer)).index(row_major_index(loops))
+    current = scratch.after(clear, *outer).index(row_major_index(loops))
     update = current.store(UOp(op, dtype, (current.load(dtype=dtype), block)), *outer, *loops)
 
-    done = UOp(Ops.AFTER, pointer, (scratch, update)).index(row_major_index(outputs))
+    done = scratch.after(update).index(row_major_index(outputs))
     return store.substitute({reduce: done.load(dtype=dtype)})

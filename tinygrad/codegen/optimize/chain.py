@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, substitute
+from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, loops_of, substitute
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.dtype import dtypes
 from tinygrad.uop import GroupOp, Ops
@@ -58,8 +58,8 @@ def find_chain(nest: Nest) -> Chain | None:
 def chain_of_stores(stores: Sequence[UOp]) -> Chain | None:
     """The chain of some stores, of which the first is that of the chain."""
     store = stores[0]
-    own = store.src[2:]
-    if not own or any(r.arg.kind is not AxisType.LOOP for r in own):
+    loops = loops_of(store)
+    if not loops or any(r.arg.kind is not AxisType.LOOP for r in loops):
         return None
     outer = outermost_reduces(store.src[1])
     if len(outer) != 1:
@@ -82,7 +82,7 @@ def has_blocks(chain: Chain) -> bool:
     """Whether loops have known sizes, but for those over which there are blocks."""
     free = FreeRanges()
     others = (*chain.columns, *chain.reduce.src[1:-1])
-    symbolic = [r for r in (*chain.store.src[2:], chain.key) if not is_static(r)]
+    symbolic = [r for r in (*loops_of(chain.store), chain.key) if not is_static(r)]
     return all(map(is_static, others)) and all(
         not free[r.src[0]] and r.src[0].vmin > 0 for r in symbolic
     )
@@ -119,10 +119,10 @@ def _chain_of(store: UOp, reduce: UOp) -> Chain | None:
     softmax = _find_softmax(weight, key, statistics) if statistics else None
     if statistics and softmax is None:
         return None
-    own = store.src[2:]
+    loops = loops_of(store)
     beside = free[value] if value is not None else frozenset[UOp]()
-    rows = [r for r in own if all(r in free[p] for p in products) and r not in beside]
-    columns = tuple(r for r in own if r in beside and r not in free[weight])
+    rows = [r for r in loops if all(r in free[p] for p in products) and r not in beside]
+    columns = tuple(r for r in loops if r in beside and r not in free[weight])
     if not rows or (value is not None and not columns):
         return None
     row = max(rows, key=extent)
@@ -141,7 +141,7 @@ def _operands(reduce: UOp) -> tuple[UOp | None, UOp | None]:
         nested = [bool(outermost_reduces(x)) for x in product.src]
         if nested == [True, False] or nested == [False, True]:
             weight, value = product.src if nested[0] else product.src[::-1]
-            if not FreeRanges()[value].isdisjoint(reduce.src[1:]) and _has_column(value, weight):
+            if not FreeRanges()[value].isdisjoint(loops_of(reduce)) and _has_column(value, weight):
                 return weight, value
     return (term, None) if outermost_reduces(term) else (None, None)
 
@@ -296,10 +296,10 @@ def is_same(a: UOp, b: UOp, renamed: dict[UOp, UOp], loops: Collection[UOp] = ()
         if x.arg != y.arg:
             return False
         if x.op is Ops.REDUCE:
-            own = list(zip(x.src[1:], y.src[1:], strict=True))
-            if any(r.src[0] is not s.src[0] for r, s in own):
+            pairs = list(zip(loops_of(x), loops_of(y), strict=True))
+            if any(r.src[0] is not s.src[0] for r, s in pairs):
                 return False
-            renamed.update(own)
+            renamed.update(pairs)
         stack += zip(x.src, y.src, strict=True)
     return True
 
@@ -338,14 +338,11 @@ def _as_statistic(store: UOp, chain: Chain, softmax: Softmax) -> UOp | None:
         total = softmax.exponential.reduce(chain.key, arg=Ops.ADD)
     for statistic in (softmax.maximum, total):
         renamed: dict[UOp, UOp] = {}
-        own = store.src[2:]
-        if not is_same(store.src[1], statistic, renamed, own):
+        if not is_same(store.src[1], statistic, renamed, loops_of(store)):
             continue
-        loops = tuple(renamed.get(r, r) for r in own)
-        if set(loops) == set(chain.store.src[2:]).difference(chain.columns):
-            return UOp(
-                Ops.STORE, store.dtype, (substitute(store.src[0], renamed), statistic, *loops)
-            )
+        loops = tuple(renamed.get(r, r) for r in loops_of(store))
+        if set(loops) == set(loops_of(chain.store)).difference(chain.columns):
+            return substitute(store.src[0], renamed).store(statistic, *loops)
     return None
 
 

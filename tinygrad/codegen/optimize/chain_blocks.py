@@ -15,9 +15,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from tinygrad.codegen.analysis.affine_index import and_conditions
+from tinygrad.codegen.analysis.accesses import masked
 from tinygrad.codegen.analysis.identity import identity_element
-from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, substitute
+from tinygrad.codegen.analysis.ranges import (
+    FreeRanges,
+    extent,
+    is_static,
+    loops_of,
+    substitute,
+    with_loops,
+)
 from tinygrad.codegen.optimize.chain import Chain
 from tinygrad.codegen.optimize.chain_bounds import blocks_of, needed_blocks
 from tinygrad.codegen.optimize.micro_kernel import tile_inner
@@ -75,7 +82,7 @@ class Blocks:
         self.factory = nest.factory
         self.arrays: list[Array] = []
         self.nests = 0
-        self.grid = [r for r in chain.store.src[2:] if r not in (chain.row, *chain.columns)]
+        self.grid = [r for r in loops_of(chain.store) if r not in (chain.row, *chain.columns)]
         rows, keys = extent(chain.row), extent(chain.key)
         target = nest.renderer.target
         self.threads: UOp | None = None
@@ -130,12 +137,12 @@ class Blocks:
         """
         if not is_static(self.chain.row):
             is_row = self.row_start + row < self.chain.row.src[0]
-            return address.replace(src=(*address.src[:2], and_conditions(is_row, *address.src[2:])))
+            return masked(address, is_row)
         if self.threads is None or extent(self.chain.row) % self.rows == 0:
             return address
         is_old = row < self.row_block * self.rows - self.row_start
         is_new = UOp(Ops.CMPEQ, dtypes.bool, (is_old, UOp.const(dtypes.bool, False)))
-        return address.replace(src=(*address.src[:2], and_conditions(is_new, *address.src[2:])))
+        return masked(address, is_new)
 
     # ---- nests ----
 
@@ -177,11 +184,7 @@ class Blocks:
             vectorize_nest(inner)
         self.nest.applied += inner.applied
         return inner.root.substitute(
-            {
-                array.memory: UOp(Ops.AFTER, array.memory.dtype, (array.memory, *array.after))
-                for array in self.arrays
-                if array.after
-            }
+            {array.memory: array.memory.after(*array.after) for array in self.arrays if array.after}
         ).src[0]
 
     def filled(self, size: int, value: UOp) -> Array:
@@ -195,7 +198,7 @@ class Blocks:
     def update(self, array: Array, index: UOp, value: UOp, *own: UOp) -> UOp:
         """The store to an array that was filled before, once for each block of keys."""
         store = self.store(array.at(index), value, *own)
-        return store.replace(src=(*store.src[:2], *self.inside, *store.src[2:]))
+        return with_loops(store, [*self.inside, *loops_of(store)])
 
     def weights(self, expression: UOp, other: UOp) -> Array:
         """Scratch memory with an expression of each key and row of a block; `other` for keys that
@@ -295,14 +298,14 @@ class Blocks:
             found = found * total.load(row).reciprocal().cast(found.dtype)
         address = self.only_new_rows(address, row)
         store = self.store(address, value.substitute({hole: found}), row, *chain.columns)
-        return store.replace(src=(*store.src[:2], *self.grid, *store.src[2:]))
+        return with_loops(store, [*self.grid, *loops_of(store)])
 
     def statistic(self, store: UOp, found: Array) -> UOp:
         """A store of a statistic of each row, which is in scratch memory."""
         (row,) = self.loops(self.rows)
         address = self.only_new_rows(self.at(store.src[0], row), row)
         store = self.store(address, found.load(row), row)
-        return store.replace(src=(*store.src[:2], *self.grid, *store.src[2:]))
+        return with_loops(store, [*self.grid, *loops_of(store)])
 
 
 def within(index: UOp, axis: UOp) -> UOp:

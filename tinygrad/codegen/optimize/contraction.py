@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinygrad.codegen.analysis.ranges import FreeRanges
+from tinygrad.codegen.analysis.ranges import FreeRanges, loops_of
 from tinygrad.codegen.optimize.nest import Nest, points
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
@@ -35,12 +35,12 @@ class Contraction:
 
     def reduction_size(self) -> int:
         """The size of the reduction axes together."""
-        return points(frozenset(self.reduce.src[1:]))
+        return points(frozenset(loops_of(self.reduce)))
 
     def products(self) -> int:
         """The number of products of all outputs."""
         own = self.free[self.reduce].difference(self.free[self.store])
-        return points(own.union(self.reduce.src[1:]))
+        return points(own.union(loops_of(self.reduce)))
 
 
 def find_contraction(nest: Nest) -> Contraction | None:
@@ -48,9 +48,9 @@ def find_contraction(nest: Nest) -> Contraction | None:
     if len(nest.stores) != 1:
         return None
     store = nest.stores[0]
-    own = store.src[2:]
+    loops = loops_of(store)
     reduces = [u for u in store.toposort() if u.op is Ops.REDUCE]
-    if len(reduces) != 1 or any(r.arg.kind is not AxisType.LOOP for r in own):
+    if len(reduces) != 1 or any(r.arg.kind is not AxisType.LOOP for r in loops):
         return None
     reduce = reduces[0]
     product = reduce.src[0]
@@ -63,14 +63,14 @@ def find_contraction(nest: Nest) -> Contraction | None:
     free = FreeRanges()
     outside = free[store]
     outputs = free[reduce].difference(outside)
-    if not outputs.issubset(own) or points(outputs.union(reduce.src[1:])) < MIN_PRODUCTS:
+    if not outputs.issubset(loops) or points(outputs.union(loops_of(reduce))) < MIN_PRODUCTS:
         return None
     left, right = product.src
-    only_left = [r for r in own if r in free[left] and r not in free[right]]
-    only_right = [r for r in own if r in free[right] and r not in free[left]]
+    only_left = [r for r in loops if r in free[left] and r not in free[right]]
+    only_right = [r for r in loops if r in free[right] and r not in free[left]]
     if not only_left or not only_right:
         return None
-    shared = [r for r in own if r not in only_left and r not in only_right]
+    shared = [r for r in loops if r not in only_left and r not in only_right]
     return Contraction(
         store,
         reduce,

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
-from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory
+from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, loops_of, with_loops
 from tinygrad.codegen.optimize.chain import join_statistics
 from tinygrad.codegen.optimize.micro_kernel import tile_contraction
 from tinygrad.codegen.optimize.nest import Nest
@@ -23,6 +23,7 @@ from tinygrad.codegen.optimize.threads.elementwise import BLOCK_THREADS, map_ele
 from tinygrad.codegen.optimize.threads.reduction import map_groups
 from tinygrad.codegen.optimize.threads.transpose import map_transpose
 from tinygrad.codegen.optimize.vectorize import vectorize_nest
+from tinygrad.dtype import dtypes
 from tinygrad.renderer import Renderer, pointer_of
 from tinygrad.settings import NOOPT
 from tinygrad.uop import Ops
@@ -92,7 +93,7 @@ def run_in_parallel(sink: UOp, renderer: Renderer) -> UOp:
     }
 
     def is_independent(loop: UOp) -> bool:
-        inside = all(loop in free[s] or loop in s.src[2:] for s in stores)
+        inside = all(loop in free[s] or loop in loops_of(s) for s in stores)
         return inside and loop not in carried
 
     nest.grid_over(list(itertools.takewhile(is_independent, nest.prefix())))
@@ -104,11 +105,17 @@ def group_stores(sink: UOp) -> list[list[UOp]]:
     but for those of which one overwrites what another one reads: they run in one work item.
     """
     groups: dict[UOp | None, list[UOp]] = {}
-    linked = _overwriting([store for store in sink.src if len(store.src) == 2])
+    linked = _overwriting([store for store in sink.src if not loops_of(store)])
     for store in sink.src:
-        key = store.src[2] if len(store.src) > 2 else None if store in linked else store
-        groups.setdefault(key, []).append(store)
+        loop = outermost_loop(store)
+        alone = None if store in linked else store
+        groups.setdefault(alone if loop is None else loop, []).append(store)
     return list(groups.values())
+
+
+def outermost_loop(store: UOp) -> UOp | None:
+    """The first loop that a store runs, if any."""
+    return next(iter(loops_of(store)), None)
 
 
 def _overwriting(stores: list[UOp]) -> set[UOp]:
@@ -133,26 +140,31 @@ def share_grid(sink: UOp) -> UOp:
     factory = RangeFactory(sink.toposort())
     stores: list[UOp] = []
     for group in group_stores(sink):
-        if group[0].src[2:] and group[0].src[2].arg.kind is AxisType.GLOBAL:
+        loop = outermost_loop(group[0])
+        if loop is not None and loop.arg.kind is AxisType.GLOBAL:
             stores += group
             continue
         item = factory.new(1, AxisType.GLOBAL)
         stores += [_enclose(s, item) for s in group]
-    sink = sink.replace(src=tuple(stores))
-    offset = UOp.const(sink.src[0].src[2].dtype, 0)
+    return _concatenate_grids(sink.replace(src=tuple(stores)))
+
+
+def _concatenate_grids(sink: UOp) -> UOp:
+    """Number the work items of each grid from the end of the one before."""
+    offset = UOp.const(dtypes.index, 0)
     table: dict[UOp, UOp] = {}
     for store in sink.src:
-        item = store.src[2]
+        item = outermost_loop(store)
+        assert item is not None, "every store is in a grid"
         if item not in table:
-            table[item] = item.replace(src=(item.src[0], offset))
-            offset = (offset + item.src[0]).simplify()
+            (size,) = item.src
+            table[item] = item.replace(src=(size, offset))
+            offset = (offset + size).simplify()
     return sink.substitute(table)
 
 
 def _enclose(store: UOp, item: UOp) -> UOp:
     """Enclose a store, and everything it reads, in the loop `item`."""
-    table = {
-        u: UOp(Ops.AFTER, u.dtype, (u, item)) for u in store.toposort() if u.op is Ops.DEFINE_GLOBAL
-    }
+    table = {u: u.after(item) for u in store.toposort() if u.op is Ops.DEFINE_GLOBAL}
     enclosed = store.substitute(table)
-    return enclosed.replace(src=(*enclosed.src[:2], item, *enclosed.src[2:]))
+    return with_loops(enclosed, [item, *loops_of(enclosed)])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, is_static
+from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, is_static, loops_of
 from tinygrad.codegen.optimize.blocking import accumulate_in_memory
 from tinygrad.codegen.optimize.contraction import Contraction, find_contraction
 from tinygrad.codegen.optimize.footprint import find_footprint
@@ -82,7 +82,7 @@ def stage_windows(nest: Nest, found: Contraction) -> Contraction:
     for operand in found.operands:
         for load in [u for u in operand.toposort() if u.op is Ops.LOAD]:
             footprint = find_footprint(
-                load, found.reduce.src[1:], found.products(), nest.factory, WINDOW
+                load, loops_of(found.reduce), found.products(), nest.factory, WINDOW
             )
             if footprint is not None and not untiled:
                 nest.root = nest.root.substitute({load: footprint.load})
@@ -105,7 +105,7 @@ def tile_scalars(nest: Nest, found: Contraction) -> None:
         if longest is not None and extent(longest) >= SCALAR_TILE:
             tile.append(nest.split(longest, SCALAR_TILE, AxisType.TILE, fit)[1])
     store = nest.stores[0]
-    nest.reorder(store, [*[r for r in store.src[2:] if r not in tile], *tile])
+    nest.reorder(store, [*[r for r in loops_of(store) if r not in tile], *tile])
     nest.note(f"scalar tile {' x '.join([str(SCALAR_TILE)] * len(tile))}")
     nest.grid_over(nest.prefix())
 
@@ -187,7 +187,7 @@ class _MicroKernel:
         """Whether one panel serves the whole grid: it is small and independent of shared loops."""
         if loops.shared:
             return False
-        steps = points(frozenset([*self.reduce().src[1:], *loops.columns]))
+        steps = points(frozenset([*loops_of(self.reduce()), *loops.columns]))
         # without a loop over columns, the panel is read once
         limit = MAX_PANEL_BYTES if loops.columns else 4 * MAX_SINGLE_PANEL
         return steps * self.width * self.itemsize <= limit
@@ -227,7 +227,7 @@ class _MicroKernel:
     def block_reduction(self, max_steps: int) -> None:
         """Split the reduction into blocks of at most `max_steps`, innermost axes first."""
         inside = 1
-        for axis in reversed(self.reduce().src[1:]):
+        for axis in reversed(loops_of(self.reduce())):
             if self.outer_reduction:
                 self.outer_reduction.insert(0, axis)
                 continue
@@ -286,8 +286,8 @@ class _MicroKernel:
         """Pack the panel into scratch memory."""
         operand = self.operand(self.tiling.side)
         free = FreeRanges()[operand]
-        reduction = [r for r in self.reduce().src[1:] if r not in self.outer_reduction]
-        columns = [r for r in self.store.src[2:] if r not in grid and r not in self.shared]
+        reduction = [r for r in loops_of(self.reduce()) if r not in self.outer_reduction]
+        columns = [r for r in loops_of(self.store) if r not in grid and r not in self.shared]
         outer = [r for r in columns if r.arg.kind is AxisType.LOOP]
         inner = [r for r in columns if r.arg.kind is not AxisType.LOOP]
         axes = [r for r in (*outer, *reduction, *inner) if r in free]
@@ -298,7 +298,7 @@ class _MicroKernel:
         """Stage the rows of one register tile, computed once, before they are reduced."""
         operand = self.operand(1 - self.tiling.side)
         free = FreeRanges()[operand]
-        reduction = [r for r in self.reduce().src[1:] if r not in self.outer_reduction]
+        reduction = [r for r in loops_of(self.reduce()) if r not in self.outer_reduction]
         own = [r for r in reduction if r in free]
         rows = [r for r in tile if r in free]
         if not own or points(frozenset(own + rows)) * operand.dtype.itemsize > MAX_ROW_BYTES:
@@ -313,7 +313,7 @@ class _MicroKernel:
 
     def accumulate_in_scratch(self, outputs: list[UOp]) -> None:
         """Move the outer reduction loops outside of `outputs`, with accumulators in memory."""
-        block = points(frozenset(self.reduce().src[1:]).difference(self.outer_reduction))
+        block = points(frozenset(loops_of(self.reduce())).difference(self.outer_reduction))
         number = self.nest.scratch + ACCUMULATORS
         store = accumulate_in_memory(
             self.store, self.reduce(), self.outer_reduction, outputs, self.factory, number

@@ -10,7 +10,14 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, is_static
+from tinygrad.codegen.analysis.ranges import (
+    FreeRanges,
+    RangeFactory,
+    extent,
+    is_static,
+    loops_of,
+    with_loops,
+)
 from tinygrad.codegen.optimize.split import Fit, replace_axis, split_axis
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
@@ -61,7 +68,7 @@ class Nest:
         """
         free = FreeRanges()
         shared: list[UOp] = []
-        for level in zip(*(store.src[2:] for store in self.stores), strict=False):
+        for level in zip(*map(loops_of, self.stores), strict=False):
             is_independent = level[0].arg.kind is AxisType.LOOP and not free[level[0].src[0]]
             if len(set(level)) > 1 or not is_independent:
                 break
@@ -88,9 +95,8 @@ class Nest:
 
     def reorder(self, store: UOp, order: list[UOp]) -> None:
         """Interchange the loops of a store."""
-        assert set(order) == set(store.src[2:]), "an order names every loop once"
-        new = store.replace(src=(*store.src[:2], *order))
-        self.root = self.root.substitute({store: new})
+        assert set(order) == set(loops_of(store)), "an order names every loop once"
+        self.root = self.root.substitute({store: with_loops(store, order)})
 
     def work(self) -> int:
         """An estimate of the elementary steps of the whole nest."""
@@ -98,8 +104,8 @@ class Nest:
         total = 0
         for u in self.root.toposort():
             if u.op in {Ops.STORE, Ops.REDUCE}:
-                loops = free[u.src[0]].union(free[u.src[1]] if u.op is Ops.STORE else (), u.src[1:])
-                total += points(frozenset(r for r in loops if r.op is Ops.RANGE))
+                operands = u.src[:2] if u.op is Ops.STORE else u.src[:1]
+                total += points(frozenset().union(*(free[x] for x in operands), loops_of(u)))
             elif u.op in GroupOp.ALU and u.dtype is not dtypes.index:
                 total += points(free[u])
         return total
@@ -110,11 +116,8 @@ class Nest:
             return
         size: UOp | int = 1
         for r in axes:
-            size = (
-                r.src[0] * size
-                if isinstance(size, UOp) or r.src[0].op is not Ops.CONST
-                else (extent(r) * size)
-            )
+            is_symbolic = isinstance(size, UOp) or not is_static(r)
+            size = r.src[0] * size if is_symbolic else extent(r) * size
         item = self.factory.new(size.simplify() if isinstance(size, UOp) else size, AxisType.GLOBAL)
         rest = item
         table: list[tuple[UOp, UOp]] = []

@@ -16,9 +16,10 @@ from tinygrad.codegen.analysis.ranges import (
     RangeFactory,
     extent,
     is_static,
-    own_ranges,
+    loops_of,
     rebuild,
     substitute,
+    with_loops,
 )
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
@@ -48,14 +49,11 @@ def drop_constant_ranges(sink: UOp) -> UOp:
     done: dict[UOp, UOp] = {}
     for u in sink.toposort():
         src = tuple([done[x] for x in u.src])
-        if u.op is Ops.STORE:
-            src = (*src[:2], *[x for x in src[2:] if x.op is Ops.RANGE])
-        elif u.op is Ops.REDUCE:
-            src = (src[0], *[x for x in src[1:] if x.op is Ops.RANGE])
-            if len(src) == 1:
-                done[u] = src[0]
-                continue
-        done[u] = u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+        new = u.with_sources(src)
+        if u.op in {Ops.STORE, Ops.REDUCE}:
+            loops = [x for x in loops_of(new) if x.op is Ops.RANGE]
+            new = with_loops(new, loops) if loops or u.op is Ops.STORE else new.src[0]
+        done[u] = new
     return done[sink]
 
 
@@ -64,10 +62,10 @@ def separate_ranges(sink: UOp) -> UOp:
     nodes = list(sink.toposort())
     owners: dict[UOp, set[UOp]] = {}
     for u in nodes:
-        for r in own_ranges(u):
+        for r in loops_of(u):
             owners.setdefault(r, set()).add(u)
     mixed = any(
-        r.arg.kind is not AxisType.REDUCE for u in nodes if u.op is Ops.REDUCE for r in u.src[1:]
+        r.arg.kind is not AxisType.REDUCE for u in nodes if u.op is Ops.REDUCE for r in loops_of(u)
     )
     if not mixed and all(len(found) == 1 for found in owners.values()):
         return sink
@@ -75,22 +73,23 @@ def separate_ranges(sink: UOp) -> UOp:
     done: dict[UOp, UOp] = {}
     depth: dict[UOp, int] = {}
     free = FreeRanges()
-    taken: set[UOp] = {r for u in nodes if u.op is Ops.STORE for r in u.src[2:]}
+    taken: set[UOp] = {r for u in nodes if u.op is Ops.STORE for r in loops_of(u)}
     clones: dict[tuple[object, ...], tuple[UOp, ...]] = {}
     for u in nodes:
         below = max((depth[x] for x in u.src), default=0)
         depth[u] = below + (u.op is Ops.REDUCE)
         src = tuple([done[x] for x in u.src])
         if u.op is Ops.REDUCE:
-            own = u.src[1:]
-            key = (own, depth[u], free[u])
+            loops = loops_of(u)
+            key = (loops, depth[u], free[u])
             if key not in clones:
-                fresh = taken.isdisjoint(own)
-                fresh = fresh and all(r.arg.kind is AxisType.REDUCE for r in own)
-                kind = AxisType.REDUCE
-                clones[key] = own if fresh else tuple(factory.like(r, kind) for r in own)
-                taken.update(own)
-            table = dict(zip(own, clones[key], strict=True))
+                is_first = taken.isdisjoint(loops)
+                keeps = is_first and all(r.arg.kind is AxisType.REDUCE for r in loops)
+                clones[key] = (
+                    loops if keeps else tuple(factory.like(r, AxisType.REDUCE) for r in loops)
+                )
+                taken.update(loops)
+            table = dict(zip(loops, clones[key], strict=True))
             changed = {old: new for old, new in table.items() if old is not new}
             src = (substitute(src[0], changed, free), *clones[key])
         done[u] = u if src == u.src else rebuild(u, src)
@@ -102,14 +101,14 @@ def _separate_stores(sink: UOp, factory: RangeFactory) -> UOp:
     seen: dict[UOp, tuple[UOp, ...]] = {}
     stores: list[UOp] = []
     for store in sink.src:
-        own = store.src[2:]
+        loops = loops_of(store)
         table: dict[UOp, UOp] = {}
-        for i, r in enumerate(own):
-            if r in seen and (seen[r] != own[:i] or table):
+        for i, r in enumerate(loops):
+            if r in seen and (seen[r] != loops[:i] or table):
                 table[r] = factory.like(r)
         stores.append(substitute(store, table))
-        for i, r in enumerate(stores[-1].src[2:]):
-            seen.setdefault(r, own[:i])
+        for i, r in enumerate(loops_of(stores[-1])):
+            seen.setdefault(r, loops[:i])
     return sink.replace(src=tuple(stores))
 
 
@@ -121,7 +120,7 @@ def index_roots(nodes: dict[UOp, None]) -> list[UOp]:
             continue
         sources = u.src
         if u.op in {Ops.STORE, Ops.REDUCE}:
-            sources = u.src[: len(u.src) - len(own_ranges(u))]
+            sources = u.src[: len(u.src) - len(loops_of(u))]
         for x in sources:
             if x.dtype is dtypes.index:
                 roots[x] = None
@@ -131,7 +130,7 @@ def index_roots(nodes: dict[UOp, None]) -> list[UOp]:
 def merge_ranges(sink: UOp) -> UOp:
     """Merge adjacent loops `a`, `b` where every index depends on `a * size(b) + b` alone."""
     nodes = sink.toposort()
-    nests = [own_ranges(u) for u in nodes if u.op in {Ops.STORE, Ops.REDUCE}]
+    nests = [loops_of(u) for u in nodes if u.op in {Ops.STORE, Ops.REDUCE}]
     candidates = _merge_candidates(nests)
     if not candidates:
         return sink
@@ -179,19 +178,17 @@ def _pair_is_adjacent(own: tuple[UOp, ...], outer: UOp, inner: UOp, table: dict[
 
 def pin_updates(sink: UOp) -> UOp:
     """Pin loads of a buffer that a nest updates in place inside all loops of the nest."""
-    stores = []
-    for store in sink.src:
-        own = store.src[2:]
-        target = store.src[0].src[0]
-        if any(r.arg.kind is AxisType.REDUCE for r in own):
-            pinned = UOp(Ops.AFTER, target.dtype, (target, *own))
-            loads = [u for u in store.src[1].toposort() if u.op is Ops.LOAD]
-            table = {
-                u.src[0]: u.src[0].replace(src=(pinned, *u.src[0].src[1:]))
-                for u in loads
-                if u.src[0].src[0] is target
-            }
-            value = store.src[1].substitute(table)
-            store = store.replace(src=(store.src[0], value, *own))
-        stores.append(store)
-    return sink.replace(src=tuple(stores))
+    return sink.replace(src=tuple(map(_pin_update, sink.src)))
+
+
+def _pin_update(store: UOp) -> UOp:
+    """A store that reads its own buffer inside of all loops, if it updates elements repeatedly."""
+    loops = loops_of(store)
+    if all(r.arg.kind is not AxisType.REDUCE for r in loops):
+        return store
+    address, value = store.src[:2]
+    pointer = address.src[0]
+    pinned = pointer.after(*loops)
+    addresses = [u.src[0] for u in value.toposort() if u.op is Ops.LOAD]
+    table = {x: x.replace(src=(pinned, *x.src[1:])) for x in addresses if x.src[0] is pointer}
+    return address.store(value.substitute(table), *loops)

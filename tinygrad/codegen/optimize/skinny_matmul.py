@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from tinygrad.codegen.analysis.ranges import extent, is_static
+from tinygrad.codegen.analysis.ranges import extent, is_static, loops_of
 from tinygrad.codegen.optimize.contraction import Contraction
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.staging import is_contiguous
@@ -28,7 +28,7 @@ def tile_skinny_product(nest: Nest, found: Contraction) -> bool:
         if is_skinny(skinny) and not found.shared and is_k_contiguous(found, side):
             tile = [nest.set_kind(axis, AxisType.TILE) for axis in skinny]
             store = nest.stores[0]
-            nest.reorder(store, [*[r for r in store.src[2:] if r not in tile], *tile])
+            nest.reorder(store, [*[r for r in loops_of(store) if r not in tile], *tile])
             nest.note(f"skinny tile of {math.prod(map(extent, tile))} outputs")
             return True
     return False

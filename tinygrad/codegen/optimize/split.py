@@ -16,7 +16,7 @@ from enum import Enum, auto
 
 from tinygrad.codegen.analysis.affine_index import and_conditions
 from tinygrad.codegen.analysis.identity import identity_element
-from tinygrad.codegen.analysis.ranges import RangeFactory, extent, is_static, own_ranges, rebuild
+from tinygrad.codegen.analysis.ranges import RangeFactory, extent, is_static, loops_of, rebuild
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
@@ -87,15 +87,15 @@ def replace_axis(
             done[u] = position
             continue
         src = tuple([done[x] for x in u.src])
-        own = own_ranges(u)
-        if axis in own:
-            kept = len(src) - len(own)
-            swapped: Iterable[UOp] = (r for x in own for r in (loops if x is axis else (done[x],)))
-            src = (*src[:kept], *swapped)
+        run = loops_of(u)
+        if axis in run:
+            operands = src[: len(src) - len(run)]
+            swapped: Iterable[UOp] = (r for x in run for r in (loops if x is axis else (done[x],)))
+            src = (*operands, *swapped)
         elif dependent.isdisjoint(u.src):
             done[u] = u if src == u.src else rebuild(u, src)
             continue
-        if axis not in own:
+        if axis not in run:
             dependent.add(u)
         if condition is not None:
             src = _guard(u, src, axis, condition)
@@ -105,7 +105,7 @@ def replace_axis(
 
 def _guard(u: UOp, src: tuple[UOp, ...], axis: UOp, condition: UOp) -> tuple[UOp, ...]:
     """The sources of a load, store or reduction over `axis`, masked by the condition."""
-    if u.op is Ops.REDUCE and axis in u.src[1:]:
+    if u.op is Ops.REDUCE and axis in loops_of(u):
         other = identity_element(u.arg, u.dtype)
         return (UOp(Ops.WHERE, u.dtype, (condition, src[0], other)), *src[1:])
     if u.op is Ops.LOAD and len(src) == 1:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 
+from tinygrad.codegen.analysis.accesses import index_of
 from tinygrad.codegen.analysis.ranges import (
     FreeRanges,
     RangeFactory,
     clone_ranges,
     extent,
+    loops_of,
     substitute,
+    with_loops,
 )
 from tinygrad.codegen.optimize.split import Fit, split_axis
 from tinygrad.dtype import AddrSpace, dtypes
@@ -49,8 +52,7 @@ def stage(
     size = math.prod(extent(r) for r in axes[:-1]) * (extent(axes[-1]) + padding)
     scratch = UOp(Ops.DEFINE_LOCAL, operand.dtype.ptr(size, AddrSpace.LOCAL), (), number)
     fill = fill_nest(scratch, operand, axes, factory, padding)
-    ready = UOp(Ops.AFTER, scratch.dtype, (scratch, fill))
-    return ready.index(row_major_index(axes, padding)).load(dtype=operand.dtype)
+    return scratch.after(fill).index(row_major_index(axes, padding)).load(dtype=operand.dtype)
 
 
 def fill_nest(
@@ -81,19 +83,19 @@ def vectorize_fill(store: UOp, along: UOp, factory: RangeFactory) -> UOp:
         UOp.sink(store), along, lanes, AxisType.VECTOR, factory, Fit.MASKED
     )
     store = root.src[0]
-    own = [r for r in store.src[2:] if r is not inner]
-    if outer is not None and own[-1] is not outer:
+    loops = [r for r in loops_of(store) if r is not inner]
+    if outer is not None and loops[-1] is not outer:
         # interchanged, so that what is loaded and stored stays in the first-level cache
-        own.remove(outer)
-        own.insert(max(0, len(own) - 2), outer)
-    return store.replace(src=(*store.src[:2], *own, inner))
+        loops.remove(outer)
+        loops.insert(max(0, len(loops) - 2), outer)
+    return with_loops(store, [*loops, inner])
 
 
 def is_contiguous(operand: UOp, axis: UOp, free: FreeRanges) -> bool:
     """Whether every load of the operand has stride 1 or 0 along `axis`."""
     lanes = packed_lanes(operand)
     return all(
-        free.lane_stride(u.src[0].src[1], axis, lanes) in {0, 1}
+        free.lane_stride(index_of(u), axis, lanes) in {0, 1}
         for u in operand.toposort()
         if u.op is Ops.LOAD
     )

@@ -9,7 +9,8 @@ scratch memory, so that its slice of a row is read as a whole before that of the
 
 from __future__ import annotations
 
-from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static
+from tinygrad.codegen.analysis.accesses import index_of
+from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, loops_of
 from tinygrad.codegen.optimize.blocking import accumulate_in_memory
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.split import Fit
@@ -50,12 +51,11 @@ def stream_rows(nest: Nest) -> bool:
     nest.set_kind(together, AxisType.TILE)
 
     store = nest.stores[0]
-    own = [vector, lane]
-    grid = [r for r in store.src[2:] if r not in own]
-    nest.reorder(store, [*grid, *own])
+    grid = [r for r in loops_of(store) if r not in (vector, lane)]
+    nest.reorder(store, [*grid, vector, lane])
     store = nest.stores[0]
     reduce = next(u for u in store.toposort() if u.op is Ops.REDUCE)
-    summed = accumulate_in_memory(store, reduce, [rows], own, nest.factory, SUMS)
+    summed = accumulate_in_memory(store, reduce, [rows], [vector, lane], nest.factory, SUMS)
     nest.root = nest.root.substitute({store: summed})
     nest.note(f"{step} rows of {width} columns at a time")
     nest.make_grid(grid)
@@ -70,8 +70,8 @@ def _columns_and_rows(nest: Nest) -> tuple[UOp, UOp, int] | None:
     reduces = [u for u in store.toposort() if u.op is Ops.REDUCE]
     if len(reduces) != 1 or len(reduces[0].src) != 2 or len(store.src) < 3:
         return None
-    (value, row), column = reduces[0].src, store.src[-1]
-    if any(r.arg.kind is not AxisType.LOOP or not is_static(r) for r in store.src[2:]):
+    (value, row), column = reduces[0].src, loops_of(store)[-1]
+    if any(r.arg.kind is not AxisType.LOOP or not is_static(r) for r in loops_of(store)):
         return None
     free = FreeRanges()
     loads = [u for u in value.toposort() if u.op is Ops.LOAD and column in free[u]]
@@ -86,7 +86,7 @@ def _columns_and_rows(nest: Nest) -> tuple[UOp, UOp, int] | None:
 
 def _reads_long_rows(load: UOp, row: UOp, column: UOp, free: FreeRanges) -> bool:
     """Whether a load reads long rows, contiguous along `column`."""
-    index = load.src[0].src[1]
+    index = index_of(load)
     stride = free.stride(index, row)
     long = stride is not None and abs(stride) * load.dtype.itemsize >= MIN_ROW_BYTES
     return long and free.stride(index, column) == 1

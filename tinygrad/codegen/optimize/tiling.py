@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from tinygrad.codegen.analysis.ranges import extent, is_static
+from tinygrad.codegen.analysis.accesses import index_of
+from tinygrad.codegen.analysis.ranges import extent, is_static, loops_of
 from tinygrad.codegen.optimize.contraction import Contraction
 from tinygrad.codegen.optimize.nest import points
 from tinygrad.codegen.optimize.staging import is_contiguous
@@ -153,7 +154,7 @@ class _Search:
         loads = [u for u in self.other.toposort() if u.op is Ops.LOAD]
 
         def key(axis: UOp) -> int:
-            strides = [free.stride(u.src[0].src[1], axis) for u in loads]
+            strides = [free.stride(index_of(u), axis) for u in loads]
             return max((abs(s) if s is not None else 1 << 40 for s in strides), default=0)
 
         return sorted(axes, key=key)
@@ -260,11 +261,11 @@ class _Search:
         free = self.found.free
         axis = self.found.reduce.src[-1]
         loads = [u for u in self.panel.toposort() if u.op is Ops.LOAD]
-        strides = [free.stride(u.src[0].src[1], axis) for u in loads]
+        strides = [free.stride(index_of(u), axis) for u in loads]
         return any(s is None or abs(s) * self.panel.dtype.itemsize >= 256 for s in strides)
 
     def store_cost(self, axis: UOp) -> float:
         """The cycles of storing all outputs with lanes along `axis`."""
-        outputs = points(frozenset(self.found.store.src[2:]))
-        stride = self.found.free.stride(self.found.store.src[0].src[1], axis)
+        outputs = points(frozenset(loops_of(self.found.store)))
+        stride = self.found.free.stride(index_of(self.found.store), axis)
         return outputs * (1 / self.max_lanes if stride == 1 else STORE_STRIDED)

@@ -7,7 +7,8 @@ the other axis are gathered from it and stored. Every cache line is read and wri
 
 from __future__ import annotations
 
-from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static
+from tinygrad.codegen.analysis.accesses import index_of
+from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, loops_of
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.split import Fit
 from tinygrad.codegen.optimize.staging import stage
@@ -36,11 +37,11 @@ def transpose_blocks(nest: Nest, lanes: int) -> bool:
             near.append(inner)
             far += [] if group is None else [group]
     store = nest.stores[0]
-    outside = [r for r in store.src[2:] if r not in (row, column, *near, *far)]
+    outside = [r for r in loops_of(store) if r not in (row, column, *near, *far)]
     nest.reorder(store, [*outside, *far, *near, row, column])
     free = FreeRanges()
     loads = [u for u in nest.root.toposort() if u.op is Ops.LOAD]
-    strided = [u for u in loads if free.stride(u.src[0].src[1], column) not in {0, 1}]
+    strided = [u for u in loads if free.stride(index_of(u), column) not in {0, 1}]
     assert len(strided) == count
     table = {
         u: stage(u, [column, row], nest.factory, number, ROW_PADDING)
@@ -59,18 +60,18 @@ def find_transpose(nest: Nest, lanes: int) -> tuple[UOp, UOp, int] | None:
     nodes = store.toposort()
     if any(u.op is Ops.REDUCE for u in nodes):
         return None
-    own = [
+    long = [
         r
-        for r in store.src[2:]
+        for r in loops_of(store)
         if r.arg.kind is AxisType.LOOP and is_static(r) and extent(r) >= lanes
     ]
     free = FreeRanges()
-    columns = next((r for r in own if free.stride(store.src[0].src[1], r) == 1), None)
+    columns = next((r for r in long if free.stride(index_of(store), r) == 1), None)
     loads = [u for u in nodes if u.op is Ops.LOAD]
     if columns is None:
         return None
-    strided = [u for u in loads if free.stride(u.src[0].src[1], columns) not in {0, 1}]
-    for rows in own:
-        if strided and all(free.stride(u.src[0].src[1], rows) == 1 for u in strided):
+    strided = [u for u in loads if free.stride(index_of(u), columns) not in {0, 1}]
+    for rows in long:
+        if strided and all(free.stride(index_of(u), rows) == 1 for u in strided):
             return columns, rows, len(strided)
     return None

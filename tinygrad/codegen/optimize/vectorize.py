@@ -7,7 +7,8 @@ are steps of the reduction, with several vector accumulators. Small reductions a
 
 from __future__ import annotations
 
-from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static
+from tinygrad.codegen.analysis.accesses import index_of
+from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, loops_of
 from tinygrad.codegen.optimize.nest import Nest, points
 from tinygrad.codegen.optimize.split import Fit
 from tinygrad.codegen.optimize.transpose import transpose_blocks
@@ -61,12 +62,12 @@ def unroll_small_reduces(nest: Nest, taken: set[UOp]) -> None:
     for u in list(nest.root.toposort()):
         if u.op is not Ops.REDUCE:
             continue
-        own = [r for r in u.src[1:] if r not in taken]
-        if len(own) < len(u.src) - 1 or not all(is_static(r) for r in own):
+        loops = loops_of(u)
+        if not taken.isdisjoint(loops) or not all(map(is_static, loops)):
             continue
-        if points(frozenset(own)) > MAX_UNROLLED_STEPS:
+        if points(frozenset(loops)) > MAX_UNROLLED_STEPS:
             continue
-        for r in own:
+        for r in loops:
             if r.arg.kind is AxisType.REDUCE:
                 nest.set_kind(r, AxisType.TILE)
 
@@ -77,8 +78,8 @@ def vectorize_reduction(nest: Nest, axis: UOp) -> None:
     while lanes > 2 and lanes >= 2 * n:
         lanes //= 2
     # every output of a register tile has accumulators of its own
-    shared = {r for s in nest.stores for r in s.src[2:] if r.arg.kind is AxisType.TILE}
-    reductions = sum(u.op is Ops.REDUCE and axis in u.src[1:] for u in nest.root.toposort())
+    shared = {r for s in nest.stores for r in loops_of(s) if r.arg.kind is AxisType.TILE}
+    reductions = sum(u.op is Ops.REDUCE and axis in loops_of(u) for u in nest.root.toposort())
     sums = max(1, reductions) * points(frozenset(shared))
     max_unroll = max(1, min(MAX_ACCUMULATORS, MAX_TILE_ACCUMULATORS // sums))
     unroll = 1
@@ -156,7 +157,7 @@ class _Choice:
 
     def _axes(self, u: UOp) -> frozenset[UOp]:
         if u.op is Ops.STORE:
-            return self.free[u.src[0]] | self.free[u.src[1]] | frozenset(u.src[2:])
+            return self.free[u.src[0]] | self.free[u.src[1]] | frozenset(loops_of(u))
         return self.free[u]
 
     def best(self) -> list[UOp]:
@@ -166,7 +167,7 @@ class _Choice:
         outputs = dict.fromkeys(
             r
             for store in self.nest.stores
-            for r in store.src[2:]
+            for r in loops_of(store)
             if r.arg.kind is AxisType.LOOP
             and extent(r) >= MIN_STEPS
             and self.stores_at_constant_stride(store, r)
@@ -182,14 +183,14 @@ class _Choice:
     def stores_at_constant_stride(self, store: UOp, axis: UOp) -> bool:
         """Whether the store has a constant stride along `axis`, so that lanes pay off."""
         width = min(self.lanes, extent(axis))
-        return self.free.lane_stride(store.src[0].src[1], axis, width) is not None
+        return self.free.lane_stride(index_of(store), axis, width) is not None
 
     def best_reduction_axis(self, reduce: UOp) -> UOp | None:
         """The axis of a reduction with the cheapest loads as lanes."""
         below = reduce.src[0].toposort()
         loads = [u for u in below if u.op is Ops.LOAD]
         found, found_cost = None, float("inf")
-        for r in reduce.src[1:]:
+        for r in loops_of(reduce):
             if extent(r) < MIN_STEPS:
                 continue
             cost = sum(
@@ -204,7 +205,7 @@ class _Choice:
         width = min(self.lanes, extent(axis))
         if u.op not in {Ops.LOAD, Ops.STORE}:
             return 1 / width
-        stride = self.free.lane_stride(u.src[0].src[1], axis, width)
+        stride = self.free.lane_stride(index_of(u), axis, width)
         return 1 / width if stride in {0, 1} else GATHER_COST
 
     def without_conflicts(self, axes: list[UOp]) -> list[UOp]:
@@ -223,7 +224,7 @@ class _Choice:
 
     def crosses_reduce(self, axis: UOp, kept: list[UOp]) -> bool:
         """Whether the value of a reduction depends on `axis` and on a kept axis."""
-        inside = (self.free[u.src[0]].union(u.src[1:]) for u in self.reduces)
+        inside = (self.free[u.src[0]].union(loops_of(u)) for u in self.reduces)
         return any(axis in loops and not loops.isdisjoint(kept) for loops in inside)
 
     def cost(self, axes: list[UOp]) -> float:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tinygrad.codegen.analysis.accesses import accessed_slots
 from tinygrad.codegen.analysis.ranges import FreeRanges
-from tinygrad.codegen.analysis.slots import accessed_slots
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
 from tinygrad.codegen.lower.reductions import lower_reductions
 from tinygrad.dtype import AddrSpace, dtypes
