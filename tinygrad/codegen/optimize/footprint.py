@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tinygrad.codegen.analysis.accesses import condition_of, index_of
 from tinygrad.codegen.analysis.affine_index import (
     Affine,
     affine,
@@ -36,11 +37,14 @@ COLUMNS = 32
 
 @dataclass
 class _WindowSum:
-    """A sum of loop counters that conditions compare: its terms, minimum and number of values."""
+    """A sum of loop counters that conditions compare: its terms, minimum, number of values, and its
+    stride in memory.
+    """
 
     terms: dict[UOp, int]
     minimum: int
     size: int
+    stride: int = 0
 
     def as_index(self) -> UOp:
         """The sum, shifted to start at 0."""
@@ -62,32 +66,35 @@ def find_footprint(
 
     `reduction` are the reduction loops of the contraction, which has so many `products`.
     """
-    if len(load.src) != 2 or load.src[1].op is not Ops.CONST or len(load.src[0].src) != 3:
+    valid = condition_of(load)
+    if valid is None or len(load.src) != 2 or load.src[1].op is not Ops.CONST:
         return None
-    pointer, position, valid = load.src[0].src
     comparisons = _comparisons(valid)
     sums = None if comparisons is None else _sums(comparisons)
     if not comparisons or not sums:
         return None
-    rest = affine(position)
-    scales = [_subtract_multiple(rest, s) for s in sums]
+    rest = affine(index_of(load))
+    for s in sums:
+        s.stride = _subtract_multiple(rest, s)
     loops = list(rest.terms)
-    used = {r for s in sums for r in s.terms}
-    if 0 in scales or any(r.op is not Ops.RANGE or r in used or not is_static(r) for r in loops):
+    windowed = {r for s in sums for r in s.terms}
+    if any(r.op is not Ops.RANGE or r in windowed or not is_static(r) for r in loops):
         return None
-    own = [r for r in reduction if r in loops]
-    size = math.prod(extent(r) for r in own) * math.prod(s.size for s in sums)
-    outside = frozenset(loops).difference(own)
+    if any(s.stride == 0 for s in sums):
+        return None
+    inside = [r for r in reduction if r in loops]
+    size = math.prod(extent(r) for r in inside) * math.prod(s.size for s in sums)
+    outside = frozenset(loops).difference(inside)
     reads, limit = points(FreeRanges()[load]), MAX_FOOTPRINT_BYTES
-    reduced = used.intersection(reduction)
-    if points(frozenset(used - reduced)) > points(frozenset(reduced)):
+    reduced = windowed.intersection(reduction)
+    if points(frozenset(windowed - reduced)) > points(frozenset(reduced)):
         # output rows, which are read again for each block of columns
         reads, limit = max(reads, products // COLUMNS), MAX_ROWS_FOOTPRINT_BYTES
     if size * load.dtype.itemsize > limit:
         return None
     if reads < MIN_REUSE * size * points(outside):
         return None
-    return _stage(load, pointer, rest, list(zip(sums, scales, strict=True)), own, factory, number)
+    return Footprint(_stage(load, rest, sums, inside, factory, number), outside)
 
 
 def _comparisons(valid: UOp) -> list[UOp] | None:
@@ -145,43 +152,43 @@ def _subtract_multiple(rest: Affine, part: _WindowSum) -> int:
 
 def _stage(
     load: UOp,
-    pointer: UOp,
     rest: Affine,
-    sums: list[tuple[_WindowSum, int]],
-    own: list[UOp],
+    sums: list[_WindowSum],
+    inside: list[UOp],
     factory: RangeFactory,
     number: int,
-) -> Footprint:
-    """The load from scratch memory, after the nest that fills it."""
-    steps = [factory.new(s.size, AxisType.REDUCE) for s, _ in sums]
-    position = Affine(rest.constant, dict(rest.terms))
-    for (s, scale), step in zip(sums, steps, strict=True):
-        position.add(step, scale)
-        position.constant += scale * s.minimum
-    conditions: list[UOp] = []
-    for comparison in _comparisons(load.src[0].src[2]) or []:
-        conditions.append(_compare_step(comparison, [s for s, _ in sums], steps))
-    address = pointer.index(build_affine(position), and_conditions(*conditions))
-    value = address.load(load.src[1])
+) -> UOp:
+    """The load from scratch memory, after the nest that fills it over the loops `inside` and all
+    values of the sums.
+    """
+    steps = [factory.new(s.size, AxisType.REDUCE) for s in sums]
+    value = _load_of_steps(load, rest, sums, steps)
     # the innermost axis is the one that is contiguous in memory
-    order = sorted(zip(steps, sums, strict=True), key=lambda pair: -abs(pair[1][1]))
-    axes = [*own, *[step for step, _ in order]]
+    order = sorted(zip(steps, sums, strict=True), key=lambda pair: -abs(pair[1].stride))
+    axes = [*inside, *[step for step, _ in order]]
     size = math.prod(extent(r) for r in axes)
     scratch = UOp(Ops.DEFINE_LOCAL, load.dtype.ptr(size, AddrSpace.LOCAL), (), number)
     fill = fill_nest(scratch, value, axes, factory, 0)
-    ready = UOp(Ops.AFTER, scratch.dtype, (scratch, fill))
-    place = row_major_index(axes)
-    form = affine(place)
-    for step, (s, _) in order:
-        scale = form.terms.pop(step)
+    # where it is read, a step is the value of its sum
+    place = affine(row_major_index(axes))
+    for step, s in order:
+        scale = place.terms.pop(step)
         shifted = affine(s.as_index())
-        form.constant += scale * shifted.constant
+        place.constant += scale * shifted.constant
         for r, c in shifted.terms.items():
-            form.add(r, scale * c)
-    return Footprint(
-        ready.index(build_affine(form)).load(dtype=load.dtype),
-        frozenset(r for r in rest.terms if r not in own),
-    )
+            place.add(r, scale * c)
+    return scratch.after(fill).index(build_affine(place)).load(dtype=load.dtype)
+
+
+def _load_of_steps(load: UOp, rest: Affine, sums: list[_WindowSum], steps: list[UOp]) -> UOp:
+    """The load with each sum replaced by a step, from its minimum on; `rest` is the other index."""
+    pointer, _, valid = load.src[0].src
+    position = Affine(rest.constant, dict(rest.terms))
+    for s, step in zip(sums, steps, strict=True):
+        position.add(step, s.stride)
+        position.constant += s.stride * s.minimum
+    conditions = [_compare_step(x, sums, steps) for x in _comparisons(valid) or ()]
+    return pointer.index(build_affine(position), and_conditions(*conditions)).load(load.src[1])
 
 
 def _compare_step(comparison: UOp, sums: list[_WindowSum], steps: list[UOp]) -> UOp:
