@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad.allocator import Allocator, FreeLists
+from tinygrad.device.allocator import Allocator, FreeLists
 from tinygrad.runtime.support import host_memory
 
 PAGE = mmap.PAGESIZE

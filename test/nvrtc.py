@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tinygrad.runtime.support import nvrtc as compiler
+from tinygrad.runtime.support.cuda import nvrtc as compiler
 
 _USED = {
     "registers": r"Used (\d+) registers",

@@ -8,9 +8,9 @@ import pytest
 
 from test.devices import DEVICE, only_cpu
 from tinygrad import Context, GlobalCounters, Tensor, TinyJit
-from tinygrad.allocator import SLACK_BYTES
 from tinygrad.caches import LruTable, cache_bytes, cached_function, drop_caches
 from tinygrad.device import Buffer, Device
+from tinygrad.device.allocator import SLACK_BYTES
 from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.execution.realize import _runners
 from tinygrad.execution.schedule import plan_cache

@@ -14,8 +14,8 @@ import pytest
 from test.devices import DEVICE, device_names, nth, only_cuda
 from test.nvrtc import why_not
 from tinygrad import GlobalCounters, Tensor, TinyJit, Variable
-from tinygrad.allocator import BufferSpec, OutOfMemoryError
 from tinygrad.device import Buffer, CompileError, Device, DeviceError, copy_buffer
+from tinygrad.device.allocator import BufferSpec, OutOfMemoryError
 from tinygrad.dtype import dtypes
 from tinygrad.renderer import LaunchShape
 from tinygrad.settings import Context
@@ -29,7 +29,7 @@ def nvrtc() -> Any:
     """The compiler, where it is installed and no emulator takes its place."""
     if reason := why_not():
         pytest.skip(reason)
-    from tinygrad.runtime.support import nvrtc
+    from tinygrad.runtime.support.cuda import nvrtc
 
     return nvrtc
 
@@ -51,7 +51,8 @@ def test_an_architecture_newer_than_nvrtc_gets_ptx(nvrtc: Any) -> None:
 
 def test_a_missing_library_is_named_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cuda.bindings")
-    from tinygrad.runtime.support import cuda_driver, nvrtc
+    from tinygrad.runtime.support.cuda import driver as cuda_driver
+    from tinygrad.runtime.support.cuda import nvrtc
 
     def missing(*_: Any) -> None:
         raise RuntimeError("not found")
@@ -77,7 +78,7 @@ def test_a_missing_library_is_named_with_the_fix(monkeypatch: pytest.MonkeyPatch
 @pytest.fixture
 def gpu() -> Iterator[Any]:
     """A logical device of its own on the first GPU, which errors do not take from other tests."""
-    from tinygrad.runtime.support.cuda_driver import Gpu
+    from tinygrad.runtime.support.cuda.driver import Gpu
 
     assert Device[nth(0)]
     return Gpu("CUDA:77", 0)
@@ -95,7 +96,7 @@ def test_a_target_has_the_limits_of_the_opened_gpu() -> None:
 
 @only_cuda
 def test_a_late_error_names_the_kernels_and_stays(gpu: Any) -> None:
-    from tinygrad.runtime.support.cuda_driver import driver
+    from tinygrad.runtime.support.cuda.driver import driver
 
     fault = (driver.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS,)
     gpu.begin_kernels()
@@ -111,7 +112,7 @@ def test_a_late_error_names_the_kernels_and_stays(gpu: Any) -> None:
 
 @only_cuda
 def test_an_error_after_a_wait_names_the_only_kernel_since(gpu: Any) -> None:
-    from tinygrad.runtime.support.cuda_driver import driver
+    from tinygrad.runtime.support.cuda.driver import driver
 
     gpu.end_kernels("r_4")
     gpu.synchronize()
@@ -153,7 +154,7 @@ def test_copies_of_any_size_leave_the_host_free(nbytes: int) -> None:
 def test_copies_between_gpus_avoid_the_host_where_they_can(
     monkeypatch: pytest.MonkeyPatch, are_peers: bool
 ) -> None:
-    from tinygrad.runtime.support import cuda_memory
+    from tinygrad.runtime.support.cuda import memory as cuda_memory
 
     through_host: list[str] = []
     copyout = cuda_memory.CudaAllocator.copyout
@@ -200,7 +201,7 @@ def test_threads_share_gpus() -> None:
 
 @only_cuda
 def test_finalizers_leave_the_context_of_the_thread() -> None:
-    from tinygrad.runtime.support.cuda_driver import driver
+    from tinygrad.runtime.support.cuda.driver import driver
 
     first, second = (Device[name] for name in device_names(2))
     released = Buffer(nth(0), 64, dtypes.uint8, options=BufferSpec(nolru=True)).allocate()
@@ -311,7 +312,7 @@ def test_a_graph_spans_gpus_and_waits_for_eager_work(capsys: pytest.CaptureFixtu
 def test_without_graphs_a_replay_launches_one_by_one_and_says_why(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tinygrad.runtime.support import cuda_graph
+    from tinygrad.runtime.support.cuda import graph as cuda_graph
 
     refused = (cuda_graph.driver.CUresult.CUDA_ERROR_NOT_SUPPORTED,)
     monkeypatch.setattr(cuda_graph.driver, "cuGraphInstantiate", lambda *_: refused)
@@ -331,7 +332,7 @@ def test_without_graphs_a_replay_launches_one_by_one_and_says_why(
 
 @only_cuda
 def test_links_are_those_that_the_driver_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tinygrad.runtime.support import cuda_topology
+    from tinygrad.runtime.support.cuda import topology as cuda_topology
 
     names = device_names(4)
     generation = Device[DEVICE].gpu.attribute("COMPUTE_CAPABILITY_MAJOR")

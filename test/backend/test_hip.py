@@ -23,8 +23,8 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer import LaunchShape, find_renderer
 from tinygrad.renderer.gpu_targets import amd_target
 from tinygrad.runtime import amd
-from tinygrad.runtime.support import hip
-from tinygrad.runtime.support.hip_compiler import compile_hip, find_hip_compiler
+from tinygrad.runtime.support.hip import runtime as hip
+from tinygrad.runtime.support.hip.compiler import compile_hip, find_hip_compiler
 from tinygrad.settings import Context
 from tinygrad.uop.ops import UOp
 

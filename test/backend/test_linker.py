@@ -19,7 +19,7 @@ pytestmark = [
 # `KERNEL` stores entry `begin` of a table of constants: code and constants are two sections.
 PRELUDE = """
 import ctypes, mmap, resource
-from tinygrad.allocator import OutOfMemoryError
+from tinygrad.device.allocator import OutOfMemoryError
 from tinygrad.runtime.support import llvm
 
 numbers = ", ".join(f"double {i}.0" for i in range(3000))

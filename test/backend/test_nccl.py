@@ -18,7 +18,7 @@ from tinygrad import CommTrace, GlobalCounters, Tensor, TinyJit
 from tinygrad.device import Device, DeviceError
 from tinygrad.dtype import dtypes
 from tinygrad.planner.communication import communication_costs
-from tinygrad.runtime.support import nccl
+from tinygrad.runtime.support.cuda import nccl
 from tinygrad.schedule.spmd.collectives import choose_algorithm
 from tinygrad.settings import Context
 from tinygrad.sharding import LocalDevices, Partial, Sharding, Topology

@@ -54,7 +54,7 @@ def install(
     os.environ["EMULATOR_ORDER"] = str(int(is_backwards))
     load_driver()
     from tinygrad.runtime import cuda
-    from tinygrad.runtime.support import nvrtc
+    from tinygrad.runtime.support.cuda import nvrtc
 
     dialect, warp = ("cuda", 32) if target is None else (target.dialect, target.warp)
 

@@ -135,7 +135,7 @@ WAITS: dict[str, Callable[..., None]] = {
 def test_a_runtime_without_one_wait_is_wrong(
     monkeypatch: pytest.MonkeyPatch, emulated_driver: None, name: str
 ) -> None:
-    from tinygrad.runtime.support.cuda_driver import Gpu
+    from tinygrad.runtime.support.cuda.driver import Gpu
 
     # more than is copied without pinned memory
     values = np.arange(1 << 15, dtype=np.float32)
@@ -193,7 +193,7 @@ HAZARDS = Hazards.add
 def test_an_all_reduce_by_peers_without_one_wait_is_wrong(
     monkeypatch: pytest.MonkeyPatch, emulated_driver: None, name: str, is_captured: bool
 ) -> None:
-    from tinygrad.runtime.support.cuda_driver import Gpu
+    from tinygrad.runtime.support.cuda.driver import Gpu
 
     values = np.random.default_rng(0).integers(-9, 9, (4096, 2)).astype(np.float32)
     right = []

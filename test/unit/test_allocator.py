@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tinygrad.allocator import (
+from tinygrad.device.allocator import (
     PEAK_PERIOD,
     SLACK_BYTES,
     Allocation,

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinygrad.allocator import Allocator, BufferSpec
 from tinygrad.device import (
     Buffer,
     Compiled,
@@ -25,6 +24,7 @@ from tinygrad.device import (
     copy_buffer,
     is_dtype_supported,
 )
+from tinygrad.device.allocator import Allocator, BufferSpec
 from tinygrad.dtype import dtypes
 from tinygrad.measure import GlobalCounters
 from tinygrad.runtime.support.host_memory import ALIGNMENT

@@ -39,7 +39,7 @@ LAYERS = (
     {"uop"},
     {"renderer.matrix_instruction"},
     {"renderer.target"},
-    {"device", "allocator", "dlpack"},
+    {"device"},
     {"renderer", "runtime"},
     {"schedule", "codegen", "gradient"},
     {"execution"},

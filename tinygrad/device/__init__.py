@@ -1,6 +1,6 @@
 """Devices by name, and buffers in their memory."""
 
-from tinygrad.allocator import Allocation, Allocator, BufferSpec, OutOfMemoryError
+from tinygrad.device.allocator import Allocation, Allocator, BufferSpec, OutOfMemoryError
 from tinygrad.device.buffer import Buffer, MultiBuffer, RemoteBuffer, copy_buffer
 from tinygrad.device.compiled import Compiled, CompileError, DeviceError, LoadedProgram
 from tinygrad.device.registry import Device, is_dtype_supported

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.allocator import DEFAULT_SPEC, Allocation, Allocator, BufferSpec
+from tinygrad.device.allocator import DEFAULT_SPEC, Allocation, Allocator, BufferSpec
 from tinygrad.device.compiled import DeviceError
 from tinygrad.device.registry import Device, canonical_name
 from tinygrad.dtype import DType, dtypes

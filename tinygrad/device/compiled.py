@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from tinygrad.allocator import Allocator
+from tinygrad.device.allocator import Allocator
 from tinygrad.dtype import DType
 from tinygrad.renderer.target import LaunchShape, Target
 from tinygrad.uop.args import Reduction

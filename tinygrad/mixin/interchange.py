@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from tinygrad import dlpack
 from tinygrad.device import Device
 from tinygrad.dtype import is_stored_as_bits, to_numpy_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.execution.capture import check_readable
 from tinygrad.mixin.conversion import ConversionMixin
 from tinygrad.sharding import Sharding
+from tinygrad.storage import dlpack
 from tinygrad.storage.host_arrays import shared_node
 from tinygrad.storage.host_values import view_array
 from tinygrad.storage.realization import store_constant

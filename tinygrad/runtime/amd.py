@@ -10,12 +10,12 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from tinygrad.allocator import Allocator, BufferSpec, FreeLists
 from tinygrad.device import Buffer, Compiled, DeviceError
+from tinygrad.device.allocator import Allocator, BufferSpec, FreeLists
 from tinygrad.renderer.gpu_targets import amd_target
 from tinygrad.renderer.target import LaunchShape
-from tinygrad.runtime.support.hip import Hip, count_gpus, load_library
-from tinygrad.runtime.support.hip_compiler import compile_hip
+from tinygrad.runtime.support.hip.compiler import compile_hip
+from tinygrad.runtime.support.hip.runtime import Hip, count_gpus, load_library
 from tinygrad.runtime.support.host_memory import get_host_address
 from tinygrad.settings import DEVICES_PER_GPU
 

@@ -21,8 +21,8 @@ import numpy as np
 import pyopencl as cl
 
 from tinygrad import diskcache
-from tinygrad.allocator import Allocator, BufferSpec, FreeLists
 from tinygrad.device import Buffer, Compiled, CompileError, DeviceError
+from tinygrad.device.allocator import Allocator, BufferSpec, FreeLists
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer.gpu_targets import opencl_target
 from tinygrad.renderer.target import PACKED_ITEMS, LaunchShape

@@ -11,8 +11,8 @@ from __future__ import annotations
 import ctypes
 import time
 
-from tinygrad.allocator import Allocation
 from tinygrad.device import Buffer, Compiled
+from tinygrad.device.allocator import Allocation
 from tinygrad.dtype import dtypes
 from tinygrad.renderer.host_cpu import host_target
 from tinygrad.renderer.target import LaunchShape

@@ -17,12 +17,12 @@ from tinygrad.device import Compiled, DeviceError
 from tinygrad.dtype import dtypes
 from tinygrad.renderer.gpu_targets import nvidia_target
 from tinygrad.renderer.target import Target
-from tinygrad.runtime.support import nvrtc
-from tinygrad.runtime.support.cuda_driver import Gpu, check, start_driver
-from tinygrad.runtime.support.cuda_graph import CudaReplay, all_reduce
-from tinygrad.runtime.support.cuda_memory import CudaAllocator, read_peers
-from tinygrad.runtime.support.cuda_program import CudaProgram
-from tinygrad.runtime.support.cuda_topology import read_topology
+from tinygrad.runtime.support.cuda import nvrtc
+from tinygrad.runtime.support.cuda.driver import Gpu, check, start_driver
+from tinygrad.runtime.support.cuda.graph import CudaReplay, all_reduce
+from tinygrad.runtime.support.cuda.memory import CudaAllocator, read_peers
+from tinygrad.runtime.support.cuda.program import CudaProgram
+from tinygrad.runtime.support.cuda.topology import read_topology
 from tinygrad.settings import DEVICES_PER_GPU
 from tinygrad.sharding import Topology
 from tinygrad.uop.args import Reduction

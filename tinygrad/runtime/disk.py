@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tinygrad.allocator import Allocation, Allocator, BufferSpec, FreeLists
 from tinygrad.atomic_file import atomic_write
 from tinygrad.device import Compiled, DeviceError
+from tinygrad.device.allocator import Allocation, Allocator, BufferSpec, FreeLists
 
 
 class FileError(OSError, DeviceError):

@@ -14,8 +14,8 @@ from typing import Any
 
 import Metal
 
-from tinygrad.allocator import Allocator, BufferSpec, FreeLists
 from tinygrad.device import Buffer, Compiled, CompileError, DeviceError
+from tinygrad.device.allocator import Allocator, BufferSpec, FreeLists
 from tinygrad.renderer.gpu_targets import apple_target
 from tinygrad.renderer.target import LaunchShape
 from tinygrad.settings import DEVICES_PER_GPU

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.allocator import Allocator, BufferSpec, FreeLists
 from tinygrad.device import Compiled
+from tinygrad.device.allocator import Allocator, BufferSpec, FreeLists
 from tinygrad.dtype import dtypes
 from tinygrad.renderer.host_cpu import host_target
 from tinygrad.uop.args import Reduction

@@ -48,9 +48,10 @@ realizing and writing search the lazy ones alone.
 A layout that shards an axis that the shape lacks, or has with size 1, is replaced by the
 replicated layout.
 
-**Host memory** (`host_arrays`, `host_values`, `host_shards`). numpy arrays, lists and bytes become
-`BUFFER`s on the device "NPY" over a private copy, and files `BUFFER`s on "DISK:path". Realized
-values are read back as numpy arrays. An array that goes to several devices is sharded on the host.
+**Host memory** (`host_arrays`, `host_values`, `host_shards`, `dlpack`). numpy arrays, lists and
+bytes become `BUFFER`s on the device "NPY" over a private copy, and files `BUFFER`s on "DISK:path".
+Realized values are read back as numpy arrays. An array that goes to several devices is sharded on
+the host. Other libraries share memory by DLPack.
 
 **Files** (`files`, `file_layout`). A tensor on "DISK:path" is a file, or a view of one. Writes to
 it are carried out at once, after the lazy values that read the older content are computed. What is

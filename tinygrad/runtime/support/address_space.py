@@ -13,8 +13,8 @@ import functools
 import mmap
 from typing import Any
 
-from tinygrad.allocator import OutOfMemoryError
 from tinygrad.caches import drop_caches
+from tinygrad.device.allocator import OutOfMemoryError
 from tinygrad.garbage import collect_if_alone
 
 HEADROOM_BYTES = 64 << 20

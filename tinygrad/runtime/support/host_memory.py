@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad.allocator import Allocation, Allocator, BufferSpec, FreeLists
+from tinygrad.device.allocator import Allocation, Allocator, BufferSpec, FreeLists
 from tinygrad.memory_limit import memory_limit
 
 ALIGNMENT = 64

@@ -269,7 +269,7 @@ def _read_peers(value: UOp, source: Sharding, op: Ops, info: CommInfo, count: in
 
 
 def _can_library_reduce(op: Ops, dtype: DType) -> bool:
-    from tinygrad.runtime.support.nccl import can_reduce
+    from tinygrad.runtime.support.cuda.nccl import can_reduce
 
     return can_reduce(op.name, dtype)
 

@@ -17,15 +17,15 @@ from cuda.bindings import driver
 
 from tinygrad.device import Buffer, Device
 from tinygrad.renderer.target import LaunchShape
-from tinygrad.runtime.support import nccl
-from tinygrad.runtime.support.cuda_driver import LOCK, CudaError, Gpu
-from tinygrad.runtime.support.cuda_memory import (
+from tinygrad.runtime.support.cuda import nccl
+from tinygrad.runtime.support.cuda.driver import LOCK, CudaError, Gpu
+from tinygrad.runtime.support.cuda.memory import (
     CudaAllocator,
     copy_between,
     enable_peers,
     read_peers,
 )
-from tinygrad.runtime.support.cuda_program import CudaProgram, argument_arrays
+from tinygrad.runtime.support.cuda.program import CudaProgram, argument_arrays
 from tinygrad.runtime.support.hazards import Hazards
 from tinygrad.settings import DEBUG
 from tinygrad.uop.args import Reduction

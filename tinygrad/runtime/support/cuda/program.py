@@ -11,7 +11,7 @@ from cuda.bindings import driver
 
 from tinygrad.device import Buffer
 from tinygrad.renderer.target import LaunchShape
-from tinygrad.runtime.support.cuda_driver import LOCK, Gpu
+from tinygrad.runtime.support.cuda.driver import LOCK, Gpu
 
 STATIC_SHARED_BYTES = 48 << 10
 """A kernel has to ask for more shared memory than this."""

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from cuda.bindings import driver
 
-from tinygrad.runtime.support import nccl
-from tinygrad.runtime.support.cuda_driver import Gpu
+from tinygrad.runtime.support.cuda import nccl
+from tinygrad.runtime.support.cuda.driver import Gpu
 from tinygrad.sharding.topology import Link, Processor, Topology
 
 # by major compute capability: bytes a second of all NVLinks of a GPU, and operations a clock of a

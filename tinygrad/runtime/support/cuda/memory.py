@@ -14,8 +14,8 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from tinygrad.allocator import Allocator, BufferSpec, FreeLists
-from tinygrad.runtime.support.cuda_driver import LOCK, CudaError, Gpu
+from tinygrad.device.allocator import Allocator, BufferSpec, FreeLists
+from tinygrad.runtime.support.cuda.driver import LOCK, CudaError, Gpu
 from tinygrad.runtime.support.host_memory import get_host_address
 
 PIECE_BYTES = 4 << 20

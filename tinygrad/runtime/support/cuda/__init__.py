@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: the driver, memory, kernels and graphs, links between GPUs, NVRTC and NCCL."""

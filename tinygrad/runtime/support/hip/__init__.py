@@ -1,0 +1,1 @@
+"""AMD GPUs: the HIP runtime, and the compiler of HIP C++."""
