@@ -139,6 +139,11 @@ def test_the_value_written_may_read_the_same_memory(maker: str, place: str) -> N
     flipped.assign(x)
     check(x, array[::-1])
     check(flipped, array)
+    flipped[:] = x
+    check(x, array)
+    square = x[:4]
+    square.T[:] = square
+    check(x, np.concatenate([array[:4].T, array[4:]]))
 
 
 def test_elements_of_memory_are_written_without_a_new_value_of_the_whole(

@@ -43,6 +43,8 @@ class Function:
     kept: str = ""
     is_symbolic: bool = False
     is_step: bool = False
+    # the name of a function under `TinyJit` that this one calls
+    inner: str = ""
     # a tensor of more rows, and leaves, that are passed as arguments
     table: str = ""
     leaves: list[str] = field(default_factory=list)
@@ -197,6 +199,7 @@ def define(g: Generator) -> None:
         other = g.functions[0]
         if (other.shape, other.dtype, other.results) == (shape, function.dtype, "RESULT = CALL"):
             lines.insert(-1, f"a = a + {other.name}(a)")
+            function.inner = other.name
     head = f"@TinyJit\ndef {function.name}({', '.join(parameters)}):"
     if not cell:
         g.add(f"{head}\n{indented(lines)}")
@@ -299,6 +302,12 @@ def rows_of_a_table(g: Generator, function: Function) -> str:
     return f"{function.table}[{start}:{start + rows}]"
 
 
+def note_overwritten(g: Generator, function: Function) -> None:
+    """A call of this function overwrites earlier results, also those of the one that it calls."""
+    called = (function.name, function.inner)
+    g.stale |= {name for name, owner in g.borrowed.items() if owner in called}
+
+
 def call_function(g: Generator, function: Function) -> None:
     text = function.results
     names = []
@@ -307,7 +316,7 @@ def call_function(g: Generator, function: Function) -> None:
         text = text.replace("RESULT", names[-1], 1)
     arguments = ", ".join(argument(g, function) for _ in function.parameters)
     g.add(text.replace("CALL", f"{function.name}({arguments})"), is_call=True)
-    g.stale |= {name for name, owner in g.borrowed.items() if owner == function.name}
+    note_overwritten(g, function)
     for name in names:
         g.borrowed[name] = function.name
         function.members.add(name)
@@ -333,7 +342,7 @@ def call_with_a_leaf(g: Generator) -> None:
         g.add(f"{leaf}.grad = None")
     result = g.new_name("r")
     g.add(f"{result} = {function.name}({leaf})", is_call=True)
-    g.stale |= {name for name, owner in g.borrowed.items() if owner == function.name}
+    note_overwritten(g, function)
     g.borrowed[result] = function.name
     if g.maybe(0.7):
         g.add(f"see({leaf}.grad.numpy())")

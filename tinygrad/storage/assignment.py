@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import all_int
 from tinygrad.schedule.canonical import BindingConflict, canonicalize
+from tinygrad.schedule.storage_views import below_reshapes
 from tinygrad.storage.aliases import (
     is_leaf,
     set_whole,
@@ -117,6 +118,8 @@ def write_now(tensor: TensorBase, steps: Sequence[ViewStep], value: UOp) -> bool
     target = apply_steps(whole, path)
     if target is value:
         return True
+    if below_reshapes(value) is whole:
+        return False  # a kernel would overwrite elements that it reads later
     write = target.assign(value)
     note_write(write)
     try:
