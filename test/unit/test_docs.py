@@ -26,6 +26,9 @@ BLOCK = re.compile(
 )
 CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^)#]+)[^)]*\)")
+FILE = re.compile(r"`(?P<name>(?:[\w-]+/)+|[\w/-]+\.(?:py|c|md))`")
+TREE = {"/" + path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/**/*")}
+TREE |= {f"/{path.name}" for path in ROOT.iterdir()}
 
 
 def blocks(page: Path) -> list[re.Match[str]]:
@@ -68,6 +71,31 @@ def test_the_links_of_a_page_exist(page: Path) -> None:
 def test_the_checks_before_a_change_run_the_test_command_of_the_readme() -> None:
     command = "pip install -e '.[test]' && SPEC=2 python -m pytest test"
     assert command in (ROOT / "README.md").read_text().splitlines()
+
+
+def is_there(name: str) -> bool:
+    """Whether a file or folder of the project has this name, or ends in this path."""
+    return any(path.endswith(f"/{name}") for path in TREE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_the_files_and_folders_that_a_page_names_exist(page: Path) -> None:
+    names = {name.rstrip("/") for name in FILE.findall((ROOT / page).read_text())}
+    missing = {name for name in names if not is_there(name)}
+    assert not missing, f"{page} names files that are not there: {', '.join(sorted(missing))}"
+
+
+def test_a_package_that_lists_its_files_lists_all_of_them() -> None:
+    wrong: list[str] = []
+    for package in (ROOT / "tinygrad").rglob("__init__.py"):
+        text = ast.get_docstring(ast.parse(package.read_text())) or ""
+        files = {path.stem for path in package.parent.glob("*.py")} - {"__init__", "__main__"}
+        unlisted = files - set(re.findall(r"\w+", text))
+        if len(files) > 4 and len(unlisted) < len(files) / 2:
+            wrong += [f"{package}: {name} is not listed" for name in unlisted]
+        named = re.findall(r"\w+\.py\b", text)
+        wrong += [f"{package}: no {name}" for name in named if not is_there(name)]
+    assert not wrong, "\n".join(wrong)
 
 
 SETTINGS = [name for name, setting in ContextVar.declared.items() if setting.meaning]

@@ -8,7 +8,6 @@ capture.py             the items that run while a function is captured
 trace.py               records communication
 wire.py                messages between processes
 buffers.py             the memory of BUFFER nodes
-lru_table.py           the caches of plans and kernels
 """
 
 from __future__ import annotations

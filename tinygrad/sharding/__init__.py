@@ -2,6 +2,22 @@
 
 Input: shapes, tensor axes and device names. Output: layouts, regions of arrays, and the bytes that
 a change of layout moves.
+
+    layout.py              `Sharding`, the value of a layout, and its placements
+    mesh.py                `Mesh` and `P`: layouts by the names of mesh dimensions
+    shards.py              the shapes of an array's shards
+    propagation.py         layouts through movement ops and reductions
+    axis_ranges.py             the range of a sharded axis that each device reads
+    common_layout.py       the layout of operands that have different ones
+    placement_rule.py      the layouts of a custom kernel, from a rule
+    cover.py               the pieces that a change of layout sends, and their bytes
+    routes.py                  which device sends each piece
+    block_grid.py              the blocks of an array by number
+    topology.py            links between devices, and the time of communication
+    local_devices.py       the devices that this process plans and runs
+    drawing.py             pictures of layouts as text
+    drawing_svg.py             and as SVG
+    panels.py                  their tables of blocks
 """
 
 from tinygrad.sharding.axis_ranges import (

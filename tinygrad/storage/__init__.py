@@ -31,9 +31,9 @@ runs when an alias of the tensor, or a tensor that reads the new content, is rea
 Live tensors that read older content of the same buffer are realized together with the write, so
 each tensor keeps the value that it had when it was built.
 
-**Realization** (`realization`, `dependents`). Realizing a node computes it into a `BUFFER`. Every
-live tensor whose graph contains the node is rebuilt over that `BUFFER`, so nothing is computed
-twice. `dependents` finds these tensors without walking the graphs of all others.
+**Realization** (`realization`, `dependents`, `rebuild`). Realizing a node computes it into a
+`BUFFER`. Every live tensor whose graph contains the node is rebuilt over that `BUFFER`, so nothing
+is computed twice. `dependents` finds these tensors without walking the graphs of all others.
 
 **Failures** (`older_content`). If a realization fails or is interrupted, what ran is kept, so no
 assignment runs twice. A value that cannot be computed, and that reads content about to be

@@ -8,7 +8,7 @@ From the bottom up:
     bounds, shards, shape,           the rules of a node's properties
         device_rules
     spec_checks, device_checks,      the forms of the graph, and the passes between them
-        spec, passes
+        spec, passes, known_orders
     upat, rewrite                    patterns and rewriting
     elementary, fold, affine,        the rules of simplification
         divmod, compare, identities,
@@ -18,7 +18,8 @@ From the bottom up:
         movement, tensor_graph,
         kernel_language
     ops                              `UOp`, composed of the families
-    broadcast, slice_assign          functions of `UOp`s
+    broadcast, slice_assign,         functions of `UOp`s
+        float_variables
     node_table                       facts about `UOp`s beside the graph
 """
 

@@ -1,1 +1,10 @@
-"""Lowering of optimized loops: vectors, accumulators, and the order of the program."""
+"""Lowering of optimized loops: vectors, accumulators, and the order of the program.
+
+vector_ranges.py       VECTOR ranges become vector dtypes
+reductions.py          REDUCE becomes accumulators in registers
+scalar_lanes.py        vectors are written lane by lane, for GPUs
+async_copies.py        copies to shared memory become asynchronous, for GPUs that can
+narrow_index.py        indices of 32 bits, for GPUs
+linearize.py           the order of the program
+barriers.py            barriers between accesses to shared memory
+"""

@@ -1,7 +1,29 @@
 """State dictionaries, and the file formats that store them.
 
 Input: any nest of objects, dictionaries and sequences that holds tensors. Output: a flat dictionary
-from dotted names to those tensors, and back. Each file format is a module.
+from dotted names to those tensors, and back.
+
+    collect.py             the tensors of an object, by dotted name
+    load.py                loads a state dictionary into a model
+    sharded_load.py            each device reads its shard of a computed value
+    save.py                saves tensors, at once or in the background
+    background_save.py         a file that is written while the program goes on
+    shared_file.py             one file that all processes write
+    shard_io.py            shards read from and written to a file
+
+    safetensors.py         the safetensors format
+    gguf.py, ggml.py       the GGUF format; its block types
+    gguf_values.py             the values in its header
+    dequantize.py              a function for each block type
+    torch_checkpoint.py    PyTorch checkpoints
+    torch_globals.py           the globals that they may name
+    plain_pickle.py            pickles, read without running anything
+    strided.py                 strided tensors as views
+    tar_archive.py         tar archives
+    zip_archive.py         zip archives
+
+    file_bytes.py          the bytes of a file as a tensor
+    tensor_io.py           a tensor of bytes as a Python file object
 """
 
 from tinygrad.nn.state.background_save import Saving

@@ -35,7 +35,9 @@ into errors.
     gradient of max            are partial maxima comparable?              fully_reduced
     backward, gradient         which layout has a parameter's gradient?    gradient_like
 
-The layout of a result, given its sources, is not a decision: `device_rules.py` computes it.
+The layout of a result, given its sources, is not a decision: `device_rules.py` computes it. The
+functions are in `move.py` (one value), `operands.py`, `axes.py`, `movement.py`, `gradients.py` and
+`files.py` (values in files).
 """
 
 from tinygrad.uop.reshard.axes import (
