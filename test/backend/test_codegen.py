@@ -577,6 +577,24 @@ def test_strided_loads_do_not_read_past_the_end(n: int, stride: int) -> None:
     check(kernel, {0: numpy.zeros(n, "f4"), 1: random_array(RNG, dtypes.float32, size)})
 
 
+@pytest.mark.parametrize("n", [7, 20, 40, 48])
+@pytest.mark.parametrize("pattern", ["pairs", "backward pairs", "tiles of 4", "pairs of 3"])
+def test_repeated_elements_are_loaded_once(pattern: str, n: int) -> None:
+    b = Build()
+    (i,) = b.loops(n)
+    position = {
+        "pairs": i // 2,
+        "backward pairs": i // 2 * -1 + (n - 1) // 2,
+        "tiles of 4": i % 4,
+        "pairs of 3": i // 2 * 3 + i % 2,
+    }[pattern]
+    size = int(position.vmax) + 1
+    value = buffer(1, size).index(position).load() * 2.0
+    kernel = sink(buffer(0, n).index(i).store(value, i))
+    runner = check(kernel, {0: numpy.zeros(n, "f4"), 1: random_array(RNG, dtypes.float32, size)})
+    assert "gather" not in runner.program.source
+
+
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float64, dtypes.float32])
 def test_matmul_of_other_floats_accumulates_in_the_wide_type(dtype: DType) -> None:
     m, n, k = 40, 50, 60

@@ -102,8 +102,12 @@ def simplify_division(node: UOp) -> UOp:
         multiple = coefficient // by if coefficient >= 0 else 0
         if multiple:
             whole.add(factor, multiple)
-        if coefficient - multiple * by:
-            rest.add(factor, coefficient - multiple * by)
+        left = coefficient - multiple * by
+        quotient = _exact_quotient(factor, left, by) if left else None
+        if quotient is not None:
+            whole.add(quotient, 1)
+        elif left:
+            rest.add(factor, left)
     constant = affine(dividend).constant
     whole.constant, rest.constant = constant // by, constant % by
     remainder = build_affine(rest)
@@ -115,12 +119,28 @@ def simplify_division(node: UOp) -> UOp:
         if not whole.terms and not whole.constant:
             return _reduce_fraction(node)
         return simplify_division(UOp(Ops.MOD, dtypes.index, (remainder, divisor)))
-    quotient = build_affine(whole)
+    multiples = build_affine(whole)
     if remainder.vmax < by:
-        return quotient
+        return multiples
     if not whole.terms and not whole.constant:
         return _reduce_fraction(node)
-    return collect(quotient + simplify_division(UOp(Ops.IDIV, dtypes.index, (remainder, divisor))))
+    return collect(multiples + simplify_division(UOp(Ops.IDIV, dtypes.index, (remainder, divisor))))
+
+
+def _exact_quotient(factor: UOp, scale: int, by: int) -> UOp | None:
+    """`factor * scale // by`, where the factor is a choice between multiples, as the start of a
+    block that overlaps the previous one is.
+    """
+    if factor.op is not Ops.WHERE:
+        return None
+    choices: list[UOp] = []
+    for x in factor.src[1:]:
+        form = affine(x)
+        if any(c * scale % by for c in (form.constant, *form.terms.values())):
+            return None
+        terms = {term: c * scale // by for term, c in form.terms.items()}
+        choices.append(build_affine(Affine(form.constant * scale // by, terms)))
+    return UOp(Ops.WHERE, dtypes.index, (factor.src[0], *choices))
 
 
 def _reduce_fraction(node: UOp) -> UOp:

@@ -9,14 +9,16 @@ accumulator whose lanes are reduced after the loop.
 from __future__ import annotations
 
 from tinygrad.codegen.analysis.accesses import index_of
-from tinygrad.codegen.analysis.affine_index import affine, build_affine
-from tinygrad.codegen.analysis.ranges import FreeRanges, extent, loops_of
+from tinygrad.codegen.analysis.affine_index import affine, build_affine, index_const
+from tinygrad.codegen.analysis.ranges import FreeRanges, extent, loops_of, substitute
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer import Renderer
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
 _INT32_LIMIT = 1 << 31
+MAX_SHUFFLED_VECTORS = 4
+"""The contiguous vectors that are loaded for one whose lanes are at constant offsets."""
 
 
 def broadcast(node: UOp, count: int) -> UOp:
@@ -143,39 +145,75 @@ class _Expansion:
                 (broadcast(valid, count), broadcast(plain, count), broadcast(src[1], count)),
             )
         if self.has_shuffle:
-            stride = self.free.stride(index_of(u), axis)
-            if stride in {-1, 2, 3, 4}:
-                return self.strided_load(u, src, axis, stride)
+            found = self.lane_offsets(index_of(u), axis)
+            if found is not None:
+                return self.shuffled_load(u, src, *found)
         wide = tuple([broadcast(x, count) for x in src[1:]])
         return UOp(Ops.LOAD, u.dtype.vec(count), (src[0], *wide))
 
-    def strided_load(self, u: UOp, src: tuple[UOp, ...], axis: UOp, stride: int) -> UOp:
-        """A load of small stride: load contiguous vectors and shuffle the lanes out of them.
+    def lane_offsets(self, index: UOp, axis: UOp) -> tuple[UOp, tuple[int, ...]] | None:
+        """The lowest index of all lanes and the constant offset of each lane from it, if they are
+        not contiguous but so close that a contiguous load has them all.
+        """
+        if self.free.stride(index, axis) in {0, 1}:
+            return None
+        form = affine(index)
+        of_lanes = [x for x in form.terms if axis in self.free[x]]
+        if any(len(self.free[x]) > 1 for x in of_lanes):
+            return None
+        count = extent(axis)
+        offsets = [0] * count
+        for term in of_lanes:
+            coefficient = form.terms.pop(term)
+            for lane in range(count):
+                at = index_const(lane)
+                value = at if term is axis else substitute(term, {axis: at})
+                if value.vmin != value.vmax:
+                    return None
+                offsets[lane] += coefficient * int(value.vmin)
+        lowest = min(offsets)
+        offsets = [x - lowest for x in offsets]
+        if not 0 < max(offsets) < MAX_SHUFFLED_VECTORS * count:
+            return None
+        form.constant += lowest
+        return build_affine(form), tuple(offsets)
+
+    def shuffled_load(
+        self, u: UOp, src: tuple[UOp, ...], base: UOp, offsets: tuple[int, ...]
+    ) -> UOp:
+        """A load of contiguous elements, of which the lanes are those at `offsets`.
 
         Elements that no lane needs are masked, since they may lie past the end of the buffer.
         """
-        count = extent(axis)
-        total = count * abs(stride)
-        form = affine(index_of(u))
-        del form.terms[axis]
-        lanes = tuple(lane * stride for lane in range(count))
-        form.constant += min(lanes)
-        lanes = tuple(lane - min(lanes) for lane in lanes)
-        address: tuple[UOp, ...] = (self.done[u.src[0].src[0]], build_affine(form))
-        mask = dtypes.bool.vec(total)
+        count = len(offsets)
+        total = 1 << max(offsets).bit_length()
+        address: tuple[UOp, ...] = (self.done[u.src[0].src[0]], base)
         valid = broadcast(src[0].src[2], count) if len(src[0].src) > 2 else None
-        lane_of = tuple(i // stride if stride > 0 else count - 1 - i for i in range(total))
-        needed = None if valid is None else UOp(Ops.GEP, mask, (valid,), lane_of)
-        if total > count:
-            read = UOp(Ops.CONST, mask, (), tuple(i in lanes for i in range(total)))
-            needed = read if needed is None else UOp(Ops.AND, mask, (read, needed))
+        needed = self.needed_elements(offsets, total, valid)
         if needed is not None:
             address = (*address, needed)
         loaded = UOp(Ops.LOAD, u.dtype.vec(total), (UOp(Ops.INDEX, u.src[0].dtype, address),))
-        result = UOp(Ops.GEP, u.dtype.vec(count), (loaded,), lanes)
+        result = UOp(Ops.GEP, u.dtype.vec(count), (loaded,), offsets)
         if valid is None or len(src) == 1:
             return result
         return UOp(Ops.WHERE, result.dtype, (valid, result, broadcast(src[1], count)))
+
+    def needed_elements(
+        self, offsets: tuple[int, ...], total: int, valid: UOp | None
+    ) -> UOp | None:
+        """The mask of the elements that `valid` lanes read; None for all elements."""
+        mask = dtypes.bool.vec(total)
+        readers = [[lane for lane, x in enumerate(offsets) if x == i] for i in range(total)]
+        needed: UOp | None = None
+        if valid is not None:
+            for turn in range(max(map(len, readers))):
+                lanes = tuple(x[turn] if turn < len(x) else x[0] if x else 0 for x in readers)
+                part = UOp(Ops.GEP, mask, (valid,), lanes)
+                needed = part if needed is None else UOp(Ops.OR, mask, (needed, part))
+        if all(readers):
+            return needed
+        read = UOp(Ops.CONST, mask, (), tuple(map(bool, readers)))
+        return read if needed is None else UOp(Ops.AND, mask, (read, needed))
 
     def store(self, u: UOp) -> UOp:
         loops = tuple(r for r in loops_of(u) if r.arg.kind is not AxisType.VECTOR)
