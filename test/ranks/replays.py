@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import pickle
 
 import numpy as np
 
@@ -89,6 +90,39 @@ def captures(devices: Devices) -> None:
         counts.append(trace.nbytes)
     # a replay item by item counts and sends the same
     assert counts[:2] == counts[2:]
+
+
+def memory_of_one_rank(devices: Devices) -> None:
+    """What a replay depends on is in memory of one rank alone."""
+    first, last = devices[0], devices[-1]
+    weight = Tensor(numbers(8)).to(first).realize()
+    wide = Tensor(numbers(1, 8)).to(last).realize()
+
+    # the rank that receives does not know what the message depends on
+    step = TinyJit(lambda x: ((x * 2).to(last) + (weight * 2).to(last)).realize(), prune=True)
+    # a view of the last result, which this call overwrites
+    view = TinyJit(lambda x: (x[:4], (x * 2).contiguous().realize()))
+    # the kernel reads other columns of one memory each time, so it is captured each time
+    total = TinyJit(lambda x: (x * 3).sum().realize())
+
+    @TinyJit
+    def write(x: Tensor) -> Tensor:
+        weight.assign(weight + x.to(first)).realize()
+        return x.sum().realize()
+
+    x = y = Tensor(numbers(8)).to(last).realize()
+    for number in range(6):
+        moved = step((x + number).to(first))
+        kept, y = view(y)
+        y += 1
+        before = weight + number
+        start = number % 3
+        found = [moved, kept, y, total(wide[:, start : start + 2]), write(x + number), before]
+        print([value.tolist() for value in (*found, weight)])
+    loaded = pickle.loads(pickle.dumps(write))
+    print([loaded(x + number).tolist() for number in range(3)], weight.tolist())
+    captures = [jit.captured is not None for jit in (step, view, total, write)]
+    print(captures)
 
 
 def replays_another(devices: Devices) -> None:

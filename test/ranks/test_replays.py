@@ -10,7 +10,7 @@ from test.ranks.test_mpi import all_end, pytestmark, run
 
 __all__ = ["pytestmark"]
 
-PROGRAMS = ["replays", "captures", "one_note_a_replay"]
+PROGRAMS = ["replays", "captures", "one_note_a_replay", "memory_of_one_rank"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from test.devices import DEVICE, device_names
 from test.models.transformer import Transformer
 from test.sharding.common import KIB
 from test.together import CommTrace, GlobalCounters
-from tinygrad import Sharding, Tensor, TinyJit, dtypes, nn
+from tinygrad import Sharding, Tensor, TinyJit, dtypes, nn, ranks
 from tinygrad.nn.optim import Adam
 from tinygrad.nn.state import (
     get_parameters,
@@ -285,7 +285,9 @@ def test_sharding_a_tensor_of_a_file_reads_it_shard_by_shard(tmp_path: Path, axi
 
 def test_quantised_weights_are_read_and_dequantised_shard_by_shard(tmp_path: Path) -> None:
     blocks = np.random.default_rng(0).integers(0, 50, (512, 4 * 18), np.uint8)
-    (tmp_path / "q4_0").write_bytes(blocks.tobytes())
+    if ranks.rank() == 0:
+        (tmp_path / "q4_0").write_bytes(blocks.tobytes())
+    ranks.gather("written")
     in_file = Tensor(tmp_path / "q4_0").reshape(512, 4, 18)
     q4_0 = 2
     state = {

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from test.devices import only_one_process
 from test.sharding.common import TWO, Array, integers, on
 from tinygrad import Sharding, Tensor, TinyJit
 
@@ -110,7 +109,6 @@ def test_only_shards_see_writes_to_a_tensor(seed: int) -> None:
     program.check()
 
 
-@only_one_process("a capture knows of writes to one shard in the process that has it alone")
 @pytest.mark.parametrize("seed", range(20))
 def test_captured_programs_of_shards_replay_what_they_compute(seed: int) -> None:
     layout, shape = random.Random(seed).choice(LAYOUTS), random.Random(-seed).choice(SHAPES)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.devices import DEVICE, only_one_process
+from test.devices import DEVICE
 from test.models.resnet import ResNet18
 from test.sharding.common import (
     DEVICES,
@@ -166,12 +166,7 @@ def test_a_gradient_stored_as_partial_sums_is_read_like_any_other() -> None:
     assert w.grad.numpy().tolist() == expected.tolist()
 
 
-ON_ONE = pytest.param(
-    None, marks=only_one_process("other processes do not know what the capture writes"), id="one"
-)
-
-
-@pytest.mark.parametrize("layout", [ON_ONE, pytest.param(REPLICATED, id="several")])
+@pytest.mark.parametrize("layout", [None, REPLICATED], ids=["one", "several"])
 @pytest.mark.parametrize("is_inside", [False, True])
 def test_captured_functions_accumulate_gradients_as_the_function_does(
     layout: Any, is_inside: bool

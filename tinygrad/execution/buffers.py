@@ -17,6 +17,7 @@ from tinygrad.schedule.spmd.local import max_shape
 from tinygrad.settings import SPEC
 from tinygrad.sharding import Sharding, current_local_devices, is_on_host
 from tinygrad.uop.device_value import device_names, is_file
+from tinygrad.uop.node_table import NodeTable
 from tinygrad.uop.ops import UOp
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
     Array = numpy.ndarray[Any, Any]
 
+
+# of BUFFER nodes, if other processes have a part
+_tokens = NodeTable[tuple[RemoteBuffer, ...]]()
 
 COMPARED_BYTES = 1 << 12
 """Host arrays of this size or less are compared between processes; with `SPEC`, larger ones too."""
@@ -61,6 +65,32 @@ def bind_buffers(node: UOp, parts: Sequence[Buffer]) -> UOp:
     else:
         node.memory = parts[0] if parts else RemoteBuffer(device, _elements(node), node.dtype)
     return node
+
+
+def tokens_of(node: UOp) -> tuple[RemoteBuffer, ...]:
+    """What stands for the memory of a BUFFER node on all of its devices, equal for nodes in the
+    same memory: so every process knows which nodes share memory, wherever that is. Empty where all
+    devices are local, whose buffers tell.
+    """
+    if current_local_devices().is_all:
+        return ()
+    found = _tokens.get(node)
+    if found is None:
+        name = device_names(node.arg.device)[0]
+        found = set_tokens(node, (RemoteBuffer(name, _elements(node), node.dtype),))
+    return found
+
+
+def set_tokens(node: UOp, tokens: tuple[RemoteBuffer, ...]) -> tuple[RemoteBuffer, ...]:
+    """Let these stand for the memory of a BUFFER node, which it shares with other nodes."""
+    if tokens:
+        _tokens[node] = tokens
+    return tokens
+
+
+def memory_of(node: UOp) -> list[Buffer]:
+    """The memory of a BUFFER node: its base buffers, and its tokens."""
+    return [*[b.base or b for b in device_buffers(node)], *tokens_of(node)]
 
 
 def _elements(node: UOp) -> int:

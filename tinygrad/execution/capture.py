@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from tinygrad.device import Buffer
+from tinygrad.device import Buffer, RemoteBuffer
 from tinygrad.dtype import dtypes
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard.move import find_user_line
@@ -24,7 +24,9 @@ class JitError(RuntimeError):
 @dataclass
 class Capture:
     """What TinyJit records: the `ScheduleItem`s that run, the arenas of their temporaries, and the
-    symbolic ranges that each call checks, with the values of their Variables.
+    symbolic ranges that each call checks, with the values of their Variables. Where processes have
+    a part of the items each, `touched` and `written` are the tokens of the memory that the items of
+    all processes use and write.
 
     No temporary outlives its plan, so the plans of a capture share one arena a device.
     """
@@ -32,6 +34,8 @@ class Capture:
     items: list[Any] = field(default_factory=list)
     ranges: dict[Any, dict[str, int]] = field(default_factory=dict)
     arenas: dict[str, Buffer] = field(default_factory=dict)
+    touched: set[RemoteBuffer] = field(default_factory=set)
+    written: set[RemoteBuffer] = field(default_factory=set)
 
     def arena(self, device: str, nbytes: int) -> Buffer:
         """The arena of a device, of at least `nbytes`."""

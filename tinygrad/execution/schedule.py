@@ -11,8 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
-from tinygrad.device import Buffer, Device
-from tinygrad.execution.buffers import bind_buffers, device_buffers, note_host_array
+from tinygrad.device import Buffer, Device, RemoteBuffer
+from tinygrad.execution.buffers import (
+    bind_buffers,
+    device_buffers,
+    note_host_array,
+    set_tokens,
+    tokens_of,
+)
+from tinygrad.execution.capture import capturing
 from tinygrad.execution.realize import BufferCopy, ExecItem, PeerReads, ScheduleItem
 from tinygrad.execution.temporaries import allocate_temporaries
 from tinygrad.execution.trace import Collective
@@ -129,6 +136,7 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
         current_wire().note(plan.digest, f"a schedule of {len(plan.items)} items")
         for node in canonical.buffers:
             note_host_array(node)
+    tokens = _tokens(plan, canonical)
     collectives: dict[CommInfo, Collective] = {}
     items: list[ScheduleItem] = []
     for item, is_whole in zip(plan.items, plan.reads_whole_entries, strict=True):
@@ -145,6 +153,9 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
         key = (parts, node.device, node.shape)
         if key not in results:
             results[key] = _output(node, parts, plan, storage)
+            if tokens:
+                below = [token for part in parts for token in tokens[part.entry]]
+                set_tokens(results[key], tuple(dict.fromkeys(below)))
         outputs[node] = results[key]
     return Schedule(items, outputs, canonical.values)
 
@@ -179,6 +190,22 @@ def _storage(plan: ExecutionPlan, canonical: Canonical) -> Storage:
         dict(zip(plan.local_numbers(entry), parts, strict=False))
         for entry, parts in enumerate(buffers)
     ]
+
+
+def _tokens(plan: ExecutionPlan, canonical: Canonical) -> dict[int, tuple[RemoteBuffer, ...]]:
+    """The tokens of a plan's inputs and outputs, by entry, which captures note. Empty if all
+    devices are local.
+    """
+    if plan.local.is_all:
+        return {}
+    found = dict(enumerate(map(tokens_of, canonical.buffers)))
+    for entry in {part.entry for parts in plan.outputs for part in parts or ()}:
+        made = plan.entries[entry]
+        found.setdefault(entry, (RemoteBuffer(made.devices[0], made.size, made.dtype),))
+    for capture in capturing()[-1:]:
+        capture.touched.update(*found.values())
+        capture.written.update(*(found[entry] for entry in plan.written & found.keys()))
+    return found
 
 
 def _output(node: UOp, slices: Slices, plan: ExecutionPlan, storage: Storage) -> UOp:

@@ -8,10 +8,11 @@ results, assignments, drawn random numbers, counters and traces.
 from __future__ import annotations
 
 import pickle
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from tinygrad.device import Buffer
-from tinygrad.execution.buffers import device_buffers
+from tinygrad.execution.buffers import device_buffers, memory_of
 from tinygrad.execution.capture import JitError
 from tinygrad.execution.realize import ScheduleItem
 from tinygrad.execution.wire import current_wire
@@ -70,7 +71,11 @@ class CapturedJit(Generic[R]):
             # messages may be in flight until the end
             self._lifetimes.append(input_lifetimes([*launches, remote], inputs))
             self._native = (RankReplay if remote else NativeReplay)(launches, inputs)
-        self._overwritten = {b for x in self._lifetimes for b in x.first_write}
+        self._is_all = current_local_devices().is_all
+        # the memory in other processes that is overwritten, if results read inputs
+        tokens = written.tokens - inputs.tokens if outcome.inputs else frozenset()
+        self._has_tokens = bool(tokens)
+        self._overwritten = tokens.union(*(x.first_write for x in self._lifetimes))
         self.launch_count = len(launches)
         """The launches of one replay; the items of a launch run at the same time."""
         self._closure = closure
@@ -80,7 +85,6 @@ class CapturedJit(Generic[R]):
         """The numbers of the arguments that the function writes."""
         self.places = outcome.places
         """The places where the function leaves tensors."""
-        self._takes_slices = self._reads_slices_only()
         self._is_freed = False
         self._counters = ReplayCounters(items)
 
@@ -92,6 +96,7 @@ class CapturedJit(Generic[R]):
             self._inputs,
             self._draws,
             self._ranges,
+            self._written.tokens,
         )
         unneeded = self._intermediates | self._inputs.numbers.keys()
         return _loaded, (dumped((*parts, self._intermediates), unneeded),)
@@ -113,6 +118,13 @@ class CapturedJit(Generic[R]):
         if known.shared != inputs.shared:
             return False
         return known.places == inputs.places or self._takes_slices
+
+    @cached_property
+    def _takes_slices(self) -> bool:
+        """Whether the items of all processes take slices."""
+        if self._is_all:
+            return self._reads_slices_only()
+        return all(current_wire().gather(self._reads_slices_only()))
 
     def _reads_slices_only(self) -> bool:
         """Whether items read no memory of inputs but the inputs, write none, and nothing that the
@@ -155,7 +167,7 @@ class CapturedJit(Generic[R]):
         result = self._outcome.of(inputs)
         if self._draws.count:
             self._draws.advance()
-        if not current_local_devices().is_all:
+        if not self._is_all:
             self._note(inputs)
         if self._native is None or DEBUG >= 2 or not self._native.accepts(inputs):
             substitution = Substitution(self._inputs, inputs)
@@ -193,28 +205,30 @@ class CapturedJit(Generic[R]):
         """Copy inputs that are results of an earlier replay and would be overwritten before their
         last use.
         """
-        if self._overwritten.isdisjoint([b.base or b for b in inputs.buffers]):
+        used = [b.base or b for b in inputs.buffers]
+        if self._overwritten.isdisjoint(used) and not self._has_tokens:
             return
         buffers = 0
         for number, node in enumerate([*inputs.nodes]):
             parts = device_buffers(node)
             numbers = range(buffers, buffers := buffers + len(parts))
-            is_left = number in self._outcome.inputs
-            if any(self._overwrites(i, b, is_left) for i, b in zip(numbers, parts, strict=True)):
+            if number in self._outcome.inputs:
+                # what is left behind is used later
+                is_needed = not self._overwritten.isdisjoint(memory_of(node))
+            else:
+                pairs = zip(numbers, parts, strict=True)
+                is_needed = any(self._overwrites(i, b) for i, b in pairs)
+            if is_needed:
                 inputs.copy_memory(number)
 
-    def _overwrites(self, number: int, buffer: Buffer, is_left: bool) -> bool:
-        """Whether items overwrite an input, if in `buffer`, before its last use. Results use what
-        is left behind.
-        """
-        if is_left and any((buffer.base or buffer) in x.first_write for x in self._lifetimes):
-            return True
+    def _overwrites(self, number: int, buffer: Buffer) -> bool:
+        """Whether items overwrite an input, if in `buffer`, before its last use."""
         return not all(x.end_before_write(number, buffer) for x in self._lifetimes)
 
 
 def _loaded(content: bytes) -> CapturedJit[Any]:
-    result, items, inputs, draws, ranges, intermediates = pickle.loads(content)
-    written = {b.base or b for item in items for b in item.written}
+    result, items, inputs, draws, ranges, tokens, intermediates = pickle.loads(content)
+    written = tokens.union(b.base or b for item in items for b in item.written)
     memory = WrittenMemory([], written, inputs, tensors_in(result))
     outcome = Outcome(result, [], {}, [], set(), inputs)
     return CapturedJit(items, inputs, draws, None, outcome, memory, ranges, intermediates)

@@ -17,12 +17,13 @@ from operator import attrgetter, is_
 from typing import Any
 
 from tinygrad.device import Buffer
+from tinygrad.execution.buffers import memory_of
 from tinygrad.execution.capture import JitError
 from tinygrad.jit.inputs import Inputs, tensors_in
 from tinygrad.jit.links import Link
 from tinygrad.jit.paths import Paths
 from tinygrad.jit.recording import Recording, has_pending_write, is_within
-from tinygrad.jit.stored import StoredTensor, is_same_view, memory_of
+from tinygrad.jit.stored import StoredTensor, is_same_view
 from tinygrad.jit.survey import SCALARS, Survey
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_in_memory, view_base
@@ -62,7 +63,7 @@ class Closure:
         self._is_rebound = found.is_rebound or moved
         named = {id(x): x for x in survey.tensors() if found.is_used(x)}
         links = [link for link in survey.links if _is_followed(link, named, recording)]
-        hidden = found.others(named.values(), used.difference(inputs.numbers))
+        hidden = found.others(named.values(), used.difference(inputs.memory))
         if hidden:
             more = Survey(recording.roots, all_attributes=True)
             links += [link for link in more.links if link.is_tensor and id(link.value) in hidden]

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from tinygrad.device import Buffer, Device
+from tinygrad.device import Buffer, Device, RemoteBuffer
 from tinygrad.dtype import dtypes
-from tinygrad.execution.buffers import copy_of, device_buffers
+from tinygrad.execution.buffers import copy_of, device_buffers, tokens_of
 from tinygrad.execution.capture import JitError
 from tinygrad.helpers import all_int
 from tinygrad.jit.slices import ContiguousSlice, contiguous_slice
@@ -60,6 +60,16 @@ class Inputs:
     def numbers(self) -> dict[Buffer, int]:
         """The number of each input, by its base buffer."""
         return {b.base or b: i for i, b in enumerate(self.buffers)}
+
+    @cached_property
+    def tokens(self) -> frozenset[RemoteBuffer]:
+        """What stands for their memory in all processes."""
+        return frozenset(token for node in self.nodes for token in tokens_of(node))
+
+    @property
+    def memory(self) -> set[Buffer]:
+        """Their base buffers, and their tokens."""
+        return {*self.numbers, *self.tokens}
 
     def add_tensor(self, name: str, x: Tensor) -> None:
         """Add a tensor in memory. A view is added as the BUFFER below it."""

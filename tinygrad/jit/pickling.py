@@ -12,9 +12,9 @@ import pickle
 from collections.abc import Collection
 from typing import Any
 
-from tinygrad.device import Buffer
+from tinygrad.device import Buffer, RemoteBuffer
 from tinygrad.dtype import DType
-from tinygrad.execution.buffers import bind_buffers, device_buffers
+from tinygrad.execution.buffers import bind_buffers, device_buffers, set_tokens, tokens_of
 from tinygrad.execution.realize import CompiledRunner
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -36,13 +36,16 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, x: Any) -> Any:
         """How memory, and what refers to it, is pickled."""
+        if isinstance(x, RemoteBuffer):
+            return RemoteBuffer, (x.device, x.size, x.dtype)
         if isinstance(x, Buffer):
             if x.base is not None:
                 return _view, (x.base, x.size, x.dtype, x.offset)
             keep = x.is_allocated() and x not in self._without_content
             return _memory, (x.device, x.size, x.dtype, bytes(x.as_memoryview()) if keep else None)
         if isinstance(x, UOp) and x.op is Ops.BUFFER and x.is_realized:
-            return _node, (x.device, x.arg.shape, x.dtype, device_buffers(x))
+            memory = device_buffers(x), tokens_of(x)
+            return _node, (x.device, x.arg.shape, x.dtype, *memory)
         if isinstance(x, Tensor):
             return _tensor, (x.uop, x.requires_grad)
         if isinstance(x, CompiledRunner):
@@ -60,9 +63,15 @@ def _memory(device: str, size: int, dtype: DType, content: bytes | None) -> Buff
 
 
 def _node(
-    device: TensorDevice, shape: tuple[Any, ...], dtype: DType, parts: tuple[Buffer, ...]
+    device: TensorDevice,
+    shape: tuple[Any, ...],
+    dtype: DType,
+    parts: tuple[Buffer, ...],
+    tokens: tuple[RemoteBuffer, ...],
 ) -> UOp:
-    return bind_buffers(UOp.new_buffer(device, shape, dtype), parts)
+    node = UOp.new_buffer(device, shape, dtype)
+    set_tokens(node, tokens)
+    return bind_buffers(node, parts)
 
 
 def _tensor(node: UOp, requires_grad: bool | None) -> Tensor:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tinygrad.device import Buffer
-from tinygrad.execution.realize import ExecItem, ScheduleItem
+from tinygrad.execution.realize import BufferCopy, ScheduleItem
 
 
 def varying_items(
     items: Sequence[ScheduleItem], varying: Collection[Buffer], variables: Collection[str]
 ) -> list[ScheduleItem]:
-    """The items that use `varying` memory or one of `variables`, or what such items write.
+    """The items that use `varying` memory or one of `variables`, or what such items write. Messages
+    to and from other processes are kept: those do not know what is sent.
 
     Each temporary must have memory of its own.
     """
@@ -27,11 +28,13 @@ def varying_items(
         before = len(found)
         for number, item in enumerate(items):
             used = {b.base or b for b in item.bufs}
-            if number not in found and (used & memory or _uses(item, variables)):
+            if number not in found and (used & memory or _is_kept(item, variables)):
                 found.add(number)
                 memory |= {b.base or b for b in item.written}
     return [item for number, item in enumerate(items) if number in found]
 
 
-def _uses(item: ScheduleItem, variables: Collection[str]) -> bool:
-    return isinstance(item, ExecItem) and any(name in variables for name in item.values)
+def _is_kept(item: ScheduleItem, variables: Collection[str]) -> bool:
+    if isinstance(item, BufferCopy):
+        return bool(item.remote)
+    return any(name in variables for name in item.values)

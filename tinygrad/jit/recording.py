@@ -12,11 +12,12 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from tinygrad.device import Buffer
+from tinygrad.execution.buffers import memory_of
 from tinygrad.execution.capture import JitError, capturing
 from tinygrad.jit.inputs import tensors_in
 from tinygrad.jit.kept import Place, find_places
 from tinygrad.jit.links import Link
-from tinygrad.jit.stored import StoredTensor, memory_of
+from tinygrad.jit.stored import StoredTensor
 from tinygrad.jit.survey import Survey
 from tinygrad.storage.aliases import whole_tensor
 from tinygrad.storage.grad_mode import Leaf

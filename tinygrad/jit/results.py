@@ -15,14 +15,21 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from sys import getrefcount
 from typing import Any, Generic, TypeVar
 
-from tinygrad.device import Buffer, copy_buffer
-from tinygrad.execution.buffers import bind_buffers, device_buffers
+from tinygrad.device import Buffer
+from tinygrad.execution.buffers import (
+    bind_buffers,
+    copy_of,
+    device_buffers,
+    memory_of,
+    set_tokens,
+    tokens_of,
+)
 from tinygrad.jit.inputs import Inputs, tensors_in
 from tinygrad.jit.kept import Place
 from tinygrad.jit.lasting import LastingResult, restore_all
 from tinygrad.jit.made import CallTensors, Made, Templates, is_anew, value_key
 from tinygrad.jit.paths import Places
-from tinygrad.jit.recording import Recording
+from tinygrad.jit.recording import Recording, is_within
 from tinygrad.jit.references import FROM_A_LIST, KnownReferences
 from tinygrad.jit.substitution import Substitution
 from tinygrad.storage.aliases import aliases_of
@@ -96,7 +103,7 @@ class Outcome(Generic[R]):
         # the nodes of earlier calls in the memory that the next one writes
         nodes = dict.fromkeys([*memory, *(node for x in others for node in self._below(x))])
         self._earlier = [weakref.ref(node) for node in nodes]
-        self.memory = {b.base or b for node in nodes for b in device_buffers(node)}
+        self.memory = {b for node in nodes for b in memory_of(node)}
         """The memory that these tensors are in."""
         self._stand_ins = list(memory.values())
         lasting = {id(x): x for x in results if self._templates.of(x) is x and id(x) not in before}
@@ -118,7 +125,7 @@ class Outcome(Generic[R]):
     def _below(self, x: Tensor) -> list[UOp]:
         """The BUFFERs that a tensor reads and that a replay overwrites."""
         stored = [node for node in x.uop.toposort() if node.op is Ops.BUFFER and node.is_realized]
-        return [x for x in stored if any((b.base or b) in self._written for b in device_buffers(x))]
+        return [node for node in stored if is_within(node, self._written)]
 
     def _is_apart(self, x: Tensor) -> bool:
         made = self._templates.of(x)
@@ -191,7 +198,7 @@ def outcome_of(result: R, recording: Recording, written: set[Buffer], inputs: In
     kept += [x for x in recording.gradients.values() if x is not None]
     keys, memory = {value_key(x) for x in kept}, {view_base(x.uop) for x in kept}
     apart = [x for x in results if value_key(x) not in keys and view_base(x.uop) not in memory]
-    own = written - recording.known_memory(apart) - inputs.numbers.keys()
+    own = written - recording.known_memory(apart) - inputs.memory
     others = recording.created([*results, *recording.left()])
     before = {id(x) for x in results if not recording.has_created(x)}
     older = {id(x) for x in results if not all(map(recording.has_created, aliases_of(x)))}
@@ -230,12 +237,12 @@ class _Latest:
 
 def _in_same_memory(node: UOp) -> UOp:
     new = UOp.new_buffer(node.device, node.arg.shape, node.dtype)
+    set_tokens(new, tokens_of(node))
     return bind_buffers(new, device_buffers(node))
 
 
 def _move_to_copy(node: UOp) -> None:
     """Give a BUFFER memory of its own, with the same content."""
-    copies = [Buffer(b.device, b.size, b.dtype) for b in device_buffers(node)]
-    for copy, buffer in zip(copies, device_buffers(node), strict=True):
-        copy_buffer(copy, buffer)
-    bind_buffers(node, copies)
+    copy = copy_of(node)
+    bind_buffers(node, device_buffers(copy))
+    set_tokens(node, tokens_of(copy))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import weakref
 
-from tinygrad.device import Buffer
-from tinygrad.execution.buffers import device_buffers
+from tinygrad.execution.buffers import memory_of
 from tinygrad.storage.views import IDENTITY_OPS, is_in_memory, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -54,11 +53,6 @@ def is_same_view(x: UOp, y: UOp) -> bool:
     """Whether two nodes are the same view of the same memory."""
     base = view_base(x)
     return view_base(y) is base and _steps_above(x, base) == _steps_above(y, base)
-
-
-def memory_of(base: UOp) -> list[Buffer]:
-    """The memory of a BUFFER, or of a shard of one."""
-    return [b.base or b for b in device_buffers(base)]
 
 
 def _steps_above(node: UOp, base: UOp) -> list[ViewStep]:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tinygrad.device import Buffer
-from tinygrad.execution.buffers import bind_buffers, device_buffers
+from tinygrad.device import Buffer, RemoteBuffer
+from tinygrad.execution.buffers import bind_buffers, device_buffers, set_tokens, tokens_of
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.jit.inputs import Inputs
 from tinygrad.uop import Ops
@@ -67,7 +67,10 @@ class Substitution:
                 return node
             shape = self._sizes(node.arg.shape)
             parts = [self._buffer(b) for b in device_buffers(node)]
-            return bind_buffers(UOp.new_buffer(node.device, shape, node.dtype), parts)
+            new = UOp.new_buffer(node.device, shape, node.dtype)
+            if self._captured.tokens:
+                set_tokens(new, self._tokens(node))
+            return bind_buffers(new, parts)
         if node.op is Ops.BIND:
             return self._bound(node)
         return node.replace(src=src, arg=self._sizes(node.arg))
@@ -75,7 +78,17 @@ class Substitution:
     def _is_input(self, node: UOp) -> bool:
         if node.op is not Ops.BUFFER or not node.is_realized:
             return False
-        return any((b.base or b) in self._numbers for b in device_buffers(node))
+        if any((b.base or b) in self._numbers for b in device_buffers(node)):
+            return True
+        tokens = self._captured.tokens
+        return bool(tokens) and not tokens.isdisjoint(tokens_of(node))
+
+    def _tokens(self, node: UOp) -> tuple[RemoteBuffer, ...]:
+        """What stands for the memory of a BUFFER over the call's buffers."""
+        pairs = zip(self._captured.nodes, self._inputs.nodes, strict=True)
+        moved = {token: tokens_of(new) for old, new in pairs for token in tokens_of(old)}
+        found = [x for token in tokens_of(node) for x in moved.get(token, (token,))]
+        return tuple(dict.fromkeys(found))
 
     def _is_symbolic(self, node: UOp) -> bool:
         if node.op is Ops.BIND:

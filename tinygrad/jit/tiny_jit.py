@@ -190,8 +190,8 @@ class TinyJit(Followed, Generic[P, R]):
             capturing().pop()
         if drawn.is_seeded:
             raise JitError("manual_seed was called inside a captured function; call it outside")
-        written = {b.base or b for item in capture.items for b in item.written}
-        touched = {b.base or b for item in capture.items for b in item.bufs}
+        written = {b.base or b for item in capture.items for b in item.written} | capture.written
+        touched = {b.base or b for item in capture.items for b in item.bufs} | capture.touched
         results = tensors_in(result)
         histories.captured(x.uop for x in [*results, *recording.left()])
         outcome = outcome_of(result, recording, written, inputs)

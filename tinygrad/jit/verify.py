@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tinygrad.device import Buffer, copy_buffer
 from tinygrad.dtype import dtypes
-from tinygrad.execution.buffers import device_buffers
+from tinygrad.execution.buffers import memory_of
 from tinygrad.execution.capture import JitError
 from tinygrad.helpers import GlobalCounters
 from tinygrad.jit.captured import CapturedJit
@@ -139,7 +139,7 @@ def _written_argument(number: int) -> str:
 def _memory_of(node: UOp) -> set[Buffer]:
     """The memory that a value is in, none if it is to be computed."""
     base = view_base(node)
-    return {b.base or b for b in device_buffers(base)} if base.is_realized else set()
+    return set(memory_of(base)) if base.is_realized else set()
 
 
 def _content(x: Any) -> Any:

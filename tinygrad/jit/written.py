@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from tinygrad.device import Buffer
+from tinygrad.device import Buffer, RemoteBuffer
 from tinygrad.jit.inputs import Inputs
 from tinygrad.jit.recording import is_within
 from tinygrad.jit.references import KnownReferences
@@ -49,6 +49,8 @@ class WrittenMemory:
     ) -> None:
         self.inputs = [i for i, node in enumerate(inputs.nodes) if is_within(node, written)]
         """The numbers of the inputs that items write."""
+        self.tokens = frozenset(b for b in written if isinstance(b, RemoteBuffer))
+        """What stands for that memory in all processes."""
         self._kind = inputs.signature, inputs.shared
         self._written = written
         results = list(results)
