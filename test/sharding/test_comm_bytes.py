@@ -23,7 +23,7 @@ from test.sharding.common import (
     placed,
 )
 from test.together import CommTrace
-from tinygrad import Tensor
+from tinygrad import GlobalCounters, Tensor
 from tinygrad.device import Sharding
 
 
@@ -57,6 +57,30 @@ def test_a_gradient_is_reduced_once_for_all_its_uses(layout: Sharding, uses: Any
     for found, wanted in zip(results, uses(Tensor(expected)), strict=True):
         # squares are in the hundreds, where float32 has five digits after the point
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-3, atol=0.2)
+
+
+def test_hybrid_sharded_gradients_are_scattered_before_they_are_all_reduced() -> None:
+    x, w = placed(array(512, 1024), on(0)), placed(array(1024, 128), on((None, 0), GRID))
+    (gradient,) = gradients(x @ w, w)
+    kinds = moved(gradient)
+    # within pairs, then each half between them: at once, each would send 3/2 of the array
+    assert kinds["reduce_scatter"] == kinds["all_reduce"] == 4 * 256 * KIB
+    expected = 2 * array(512, 1024).T @ (array(512, 1024) @ array(1024, 128))
+    np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-3, atol=1e-4 * expected.max())
+
+
+def test_the_gradient_of_a_table_on_a_mesh_is_scattered_shard_by_shard() -> None:
+    table = placed(array(4096, 16), on((None, 0), GRID))
+    index = placed(np.arange(32, dtype=np.int32) * 100, on((0, None), GRID))
+    (gradient,) = gradients(table[index], table)
+    GlobalCounters.reset()
+    kept = GlobalCounters.mem_used_per_device["CPU"]
+    # pairs all-reduce their shard of the table: its partial sums, and those of both, are in memory
+    assert moved(gradient)["all_reduce"] >= 2 * 2 * 128 * KIB
+    assert GlobalCounters.mem_peak_per_device["CPU"] - kept <= 3.1 * 128 * KIB
+    expected = np.zeros((4096, 16), np.float32)
+    expected[index.numpy()] = 2 * array(4096, 16)[index.numpy()]
+    np.testing.assert_allclose(gradient.numpy(), expected)
 
 
 def test_a_forward_scatter_is_a_backward_gather() -> None:

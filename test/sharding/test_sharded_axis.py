@@ -68,6 +68,12 @@ def test_a_convolution_exchanges_the_halo_rows_of_its_block() -> None:
     assert moved(images().conv2d(w, padding=1)) == {"halo": 3 * 2 * ROW}
 
 
+def test_images_sharded_in_both_directions_exchange_rows_then_columns() -> None:
+    x, w = placed(array(*IMAGE), on((2, 3), GRID)), placed(array(*KERNEL, seed=1), REPLICATED)
+    # each device sends half a row of its image, and then a column that is two rows higher
+    assert moved(x.conv2d(w, padding=1)) == {"halo": 4 * (ROW // 2 + ROW * 10 // 16)}
+
+
 def test_the_gradients_of_a_convolution_exchange_halo_rows() -> None:
     x, w = images(), placed(array(*KERNEL, seed=1), REPLICATED)
     weight = placed(array(2, 4, 16, 16, seed=2), on(2))

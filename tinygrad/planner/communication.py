@@ -18,11 +18,15 @@ from tinygrad.schedule.multi import transfer_kind
 from tinygrad.schedule.spmd.collectives import (
     all_reduce,
     choose_algorithm,
-    group_size,
     partial_sum_count,
-    stack_layout,
 )
 from tinygrad.schedule.spmd.local import local_device, local_shape, max_shape
+from tinygrad.schedule.spmd.partial_layouts import (
+    group_size,
+    scattered_first,
+    sliced_source,
+    stack_layout,
+)
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.settings import ALL2ALL, RING
 from tinygrad.sharding import (
@@ -110,6 +114,7 @@ def _all_reduce(
     count = group_size(source)
     if not isinstance(target, Sharding) or target.devices != source.devices:
         return ()
+    source = sliced_source(source, target, shape)
     size = prod(source.local_shape(shape))
     algorithm = choose_algorithm(source, size * itemsize)
     is_whole = target == source.without_partial()
@@ -119,6 +124,8 @@ def _all_reduce(
         seconds = allreduce_seconds(source, size * itemsize, algorithm)
         return (CommCost("all_reduce", nbytes, seconds),)
     if num_partials != count and not (is_whole and algorithm == "nccl"):
+        return ()
+    if not is_whole and scattered_first(source, target, shape, itemsize, count) is not None:
         return ()
     if not is_whole:
         up = [p + 1 if isinstance(p, int) else p for p in target.axes]

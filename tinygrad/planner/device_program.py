@@ -17,8 +17,9 @@ from tinygrad.planner.communication import CommCost, Ints, communication_costs, 
 from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem, TransferItem
 from tinygrad.schedule.multi import LayoutLowering, local_rules
 from tinygrad.schedule.pipeline import PlanOptions, plan_graph
-from tinygrad.schedule.spmd.collectives import choose_algorithm, group_size, reduce_leading_axis
+from tinygrad.schedule.spmd.collectives import choose_algorithm, reduce_leading_axis
 from tinygrad.schedule.spmd.local import local_shape, max_shape, pad_flat
+from tinygrad.schedule.spmd.partial_layouts import group_size, scattered_first, sliced_source
 from tinygrad.schedule.spmd.transfer import is_local_slice
 from tinygrad.sharding import LocalDevices, Sharding, current_topology
 from tinygrad.uop import GroupOp, Ops
@@ -101,7 +102,7 @@ def _change_layout(node: UOp, ctx: OneDeviceLowering) -> UOp:
     sizes = max_shape(shape)
     info = ctx.describe(node)
     if isinstance(source, Sharding) and source.is_partial:
-        whole = _reduced(value, source, target, sizes, info)
+        whole = _reduced(value, source, target, max_shape(node.shape), info)
     elif is_even(source, max_shape(node.shape)) and is_even(target, max_shape(node.shape)):
         whole = _message(value, target, sizes, info)
     else:
@@ -117,13 +118,25 @@ def _message(value: UOp, target: TensorDevice, sizes: Ints, info: CommInfo) -> U
 
 
 def _reduced(
-    value: UOp, source: Sharding, target: TensorDevice, sizes: Ints, info: CommInfo
+    value: UOp, source: Sharding, target: TensorDevice, shape: Ints, info: CommInfo
 ) -> UOp:
-    """Partial values that are received as a stack and reduced. A large all-reduce exchanges
-    pieces of them first, and then the reduced pieces.
+    """Partial values of a global `shape` that are received as a stack and reduced. A large
+    all-reduce exchanges pieces of them first, and then the reduced pieces.
     """
+    if isinstance(target, Sharding) and target.devices == source.devices:
+        refined = sliced_source(source, target, shape)
+        if refined != source:
+            value, source = _first_block(value, refined.local_shape(shape)), refined
     op, count = Ops[source.partial_ops[0]], group_size(source)
     is_whole = target == source.without_partial()
+    sizes = max_shape(local_shape(target, shape))
+    if isinstance(target, Sharding) and target.devices == source.devices and not is_whole:
+        between = scattered_first(source, target, shape, value.dtype.itemsize, count)
+        if between is not None:
+            part = between.local_shape(shape)
+            rows = (count // group_size(between), *part)
+            stack = reduce_leading_axis(_message(value, between, rows, replace(info, line="")), op)
+            return _reduced(stack.reshape(part), between, target, shape, info)
     if not is_whole or choose_algorithm(source, value.nbytes) == "direct":
         stack = _message(value, target, (count, *sizes), info)
         return reduce_leading_axis(stack, op).reshape(sizes)

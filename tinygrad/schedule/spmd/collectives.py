@@ -14,8 +14,9 @@ local reduction.
 - *ring* passes chunks around a ring and reduces them on the way; on a mesh of one dimension only.
 
 Where the layout asked for is sharded, the change of layout is a reduce-scatter; where it is one
-device, a reduce. The topology decides which algorithm is the fastest. On a mesh, each group of
-devices along the partial dimensions communicates by itself.
+device, a reduce. Where it is sharded along some of the partial dimensions alone, a reduce-scatter
+along these comes first, if that is faster. The topology decides which algorithm is the fastest. On
+a mesh, each group of devices along the partial dimensions communicates by itself.
 """
 
 from __future__ import annotations
@@ -36,12 +37,21 @@ from tinygrad.schedule.spmd.local import (
     max_shape,
     pad_flat,
     pad_to_max_shape,
+    slice_block,
+)
+from tinygrad.schedule.spmd.partial_layouts import (
+    group_size,
+    next_axis,
+    scattered_first,
+    scattered_stack,
+    sliced_source,
+    stack_layout,
+    stack_shape,
 )
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.settings import ALL2ALL, RING
 from tinygrad.sharding import (
     Partial,
-    Placement,
     Sharding,
     current_local_devices,
     current_topology,
@@ -60,15 +70,6 @@ def reduce_leading_axis(value: UOp, op: Ops) -> UOp:
     if value.shape[0] == 1:
         return value
     return UOp(Ops.REDUCE_AXIS, value.dtype, (value,), ReduceArg(op, (0,)))
-
-
-def stack_layout(layout: Sharding) -> Sharding:
-    """The layout of the stack of partial sums: partial dimensions shard axis 0, the new one."""
-    return layout.with_axes([0 if isinstance(p, Partial) else _next_axis(p) for p in layout.axes])
-
-
-def _next_axis(placement: Placement) -> Placement:
-    return placement + 1 if isinstance(placement, int) else placement
 
 
 def partial_sum_count(node: UOp) -> int:
@@ -112,6 +113,10 @@ def all_reduce(
         full = all_reduce(pad_to_max_shape(value), source, target, max_shape(shape), line, count)
         return full.shrink(tuple((0, d) for d in local_shape(target, shape)))
     op = Ops[source.partial_ops[0]]
+    if isinstance(target, Sharding) and target.devices == source.devices:
+        refined = sliced_source(source, target, shape)
+        if refined != source:
+            value, source = slice_block(value, source, refined, shape), refined
     reduced = source.without_partial()
 
     def info(kind: str, algorithm: str = "") -> CommInfo:
@@ -142,7 +147,11 @@ def all_reduce(
             return _scatter_and_gather(value, _levels(source, inner or group), op, comm, count)
     else:
         comm = info("reduce_scatter")
-    stack_target = target.with_axes([_next_axis(p) for p in target.axes])
+        first = scattered_first(source, target, shape, value.dtype.itemsize, count)
+        if first is not None:
+            local = _scatter_some(value, source, first, shape, comm)
+            return all_reduce(local, first, target, shape, line, group_size(first))
+    stack_target = target.with_axes([next_axis(p) for p in target.axes])
     received = transfer(stack, stack_layout(source), stack_target, (count, *shape), comm)
     return reduce_leading_axis(received, op).reshape(target.local_shape(shape))
 
@@ -156,10 +165,15 @@ def _layout_to_send(source: Sharding, target: Sharding) -> Sharding:
     return Sharding(source.devices, target.axes, target.mesh_shape)
 
 
-def group_size(source: Sharding) -> int:
-    """The number of devices that reduce together."""
-    sizes = zip(source.axes, source.mesh_shape, strict=True)
-    return prod([size for p, size in sizes if isinstance(p, Partial)])
+def _scatter_some(
+    value: UOp, source: Sharding, between: Sharding, shape: tuple[int, ...], info: CommInfo
+) -> UOp:
+    """Reduce-scatter along the partial dimensions that are not partial in `between`."""
+    before, after = scattered_stack(source, between)
+    stack = value.reshape((1, 1, *value.shape))
+    received = transfer(stack, before, after, stack_shape(source, between, shape), info)
+    reduced = reduce_leading_axis(received, Ops[source.partial_ops[0]])
+    return reduced.reshape(between.local_shape(shape))
 
 
 def choose_algorithm(source: Sharding, nbytes: int) -> str:

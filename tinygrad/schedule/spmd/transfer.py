@@ -119,14 +119,14 @@ def _intermediate_layout(
     mesh = (source.devices == target.devices and common_mesh(source, target)) or []
     sizes = [size for size, _, _ in mesh]
     ends = ([None for _ in mesh], [a for _, a, _ in mesh], [b for _, _, b in mesh])
-    complete = [_intervals(placements) for placements in ends]
+    complete = [_intervals(placements, axis) for placements in ends for axis in changed]
     for axis, is_unsharded in itertools.product(changed, (False, True)):
         axes = [
             (None if is_unsharded else b) if axis in {placement_axis(a), placement_axis(b)} else a
             for _, a, b in mesh
         ]
         sharded = [p for p in axes if p is not None]
-        if _intervals(axes) not in complete:
+        if any(_intervals(axes, other) not in complete for other in changed):
             # intervals along only some of their mesh dimensions do not hold every element
             continue
         if mesh and len({placement_axis(p) for p in sharded}) == len(set(sharded)):
@@ -137,9 +137,9 @@ def _intermediate_layout(
     )
 
 
-def _intervals(placements: Sequence[Placement]) -> list[Interval | None]:
-    """The interval of each mesh dimension that has one."""
-    return [p if isinstance(p, Interval) else None for p in placements]
+def _intervals(placements: Sequence[Placement], axis: int) -> list[Interval | None]:
+    """The interval along a tensor axis of each mesh dimension that has one."""
+    return [p if isinstance(p, Interval) and p.axis == axis else None for p in placements]
 
 
 def _changed_axes(source: TensorDevice, target: TensorDevice, shape: tuple[sint, ...]) -> list[int]:
