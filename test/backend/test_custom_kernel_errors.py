@@ -37,7 +37,7 @@ def i_of(c: UOp) -> UOp:
         (lambda c, a: UOp.sink(), "it stores to no placeholder"),
         (lambda c, a: c[0].store(a[0].reduce(i_of(c), arg=Ops.SUB)).sink(), "reduce.. takes"),
         (lambda c, a: UOp.placeholder((8,), c.dtype, 7)[0].store(1.0).sink(), "placeholder 7"),
-        (lambda c, a: c[0].store(a[0].contiguous()).sink(), "CONTIGUOUS is no part of a kernel"),
+        (lambda c, a: c[0].store(a[0].contiguous()).sink(), "CONTIGUOUS is not part of a kernel"),
     ],
 )
 def test_errors_in_a_kernel_name_the_mistake(kernel, message):

@@ -62,8 +62,12 @@ def test_an_implicit_transfer_is_an_error_that_names_line_layouts_and_fix(name: 
     with Context(SHARDING="strict"), pytest.raises(ShardingError) as error:
         program()
     line = program.__code__.co_firstlineno
-    pattern = rf"{re.escape(__file__)}:({line}|{line + 1}): {op} needs (.*) \(.*\) as (.*); "
-    found = re.fullmatch(pattern + r"say so with \.to\((.*)\)", str(error.value))
+    pattern = (
+        rf"{re.escape(__file__)}:({line}|{line + 1}): {op} would reshard .* from (.*) to (.*); "
+    )
+    found = re.fullmatch(
+        pattern + r"write that in the program, with \.to\((.*)\)", str(error.value)
+    )
     assert found is not None, str(error.value)
     assert found.groups()[1:] == (str(source), str(target), str(target))
     # otherwise it is implicit

@@ -264,7 +264,7 @@ INVALID = {
     "text": (with_metadata(u32(STRING) + u64(2**40) + b"abc"), "'key' takes .* bytes"),
     "no UTF-8": (
         with_metadata(u32(STRING) + text(b"\xff")),
-        r"'key' has b'\\xff', which is no UTF",
+        r"'key' has b'\\xff', which is not UTF",
     ),
     "type of a value": (with_metadata(u32(13)), "'key' is of type 13, which GGUF does not have"),
     "type of elements": (

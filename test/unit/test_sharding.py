@@ -189,7 +189,7 @@ def test_the_repr_of_a_layout_is_short() -> None:
         (lambda: split(4, 1.0), "axis has the entry 1.0; use an int"),  # type: ignore[arg-type]
         (lambda: split(4, True), "axis has the entry True; use an int"),
         (lambda: split(4, "dp"), "axis has the entry 'dp'; use an int"),  # type: ignore[arg-type]
-        (lambda: Partial("XOR"), "op 'XOR' is no reduce op; use one of ADD, MAX, MUL, MIN"),
+        (lambda: Partial("XOR"), "op 'XOR' is not a reduction; use one of ADD, MAX, MUL, MIN"),
     ],
 )
 def test_an_invalid_layout_names_the_field_and_the_fix(build: Any, message: str) -> None:

@@ -87,7 +87,7 @@ WRONG_TENSOR = [
     (node(Ops.BITCAST, i, dtype=dtypes.void), "one of them has no bits"),
     (node(Ops.BITCAST, i.reshape((2, 2)), dtype=dtypes.float64), None),
     (node(Ops.BITCAST, i.reshape((4, 1)), dtype=dtypes.float64), "does not divide the last axis"),
-    (node(Ops.COPY, x, arg=("CPU:0", "CPU:1")), "which is no device"),
+    (node(Ops.COPY, x, arg=("CPU:0", "CPU:1")), "which is not a device"),
     (node(Ops.COPY, x, arg=PARTIAL), "COPY leaves unreduced partial values on"),
     (node(Ops.ALLREDUCE, split, arg=FULL), "has nothing to reduce"),
     # partial sums may be stored, to be reduced later
@@ -130,7 +130,7 @@ def test_the_tensor_graph_refuses(wrong: UOp, message: str | None) -> None:
         (node(Ops.ADD, local, x.shrink(((0, 2), (0, 6)))), "a COPY is missing"),
         (node(Ops.COPY, local, arg="CPU"), "which a TRANSFER does in messages"),
         (node(Ops.TRANSFER, local, arg="CPU"), "TRANSFER has the argument 'CPU'"),
-        (node(Ops.COPY, zero, arg=FULL), "which is no device"),
+        (node(Ops.COPY, zero, arg=FULL), "which is not a device"),
         (node(Ops.MSTACK, first, second, arg=TWO), "MSTACK has the argument .*, not a Spmd"),
         (node(Ops.MSTACK, second, first, arg=SPMD), "MSTACK has sources on"),
         (node(Ops.MSTACK, first, second.shrink(((0, 2), (0, 6))), arg=SPMD), "pad the last blocks"),
@@ -152,7 +152,7 @@ def test_a_transfer_is_part_of_the_per_device_graph() -> None:
     [
         (x, "BUFFER is no op of the kernel graph"),
         (UOp.sink(load), "SINK has the source LOAD, not STORE"),
-        (node(Ops.INDEX, zero, r), "indexes dtypes.float, which is no pointer"),
+        (node(Ops.INDEX, zero, r), "indexes dtypes.float, which is not a pointer"),
         (pointer.index(zero), "indexes by dtypes.float, not by an integer"),
         (pointer.index(r, r), "has a condition in dtypes.index, not in bool"),
         (UOp(Ops.INDEX, pointer.dtype, (pointer,)), r"has 1 sources, not \(pointer, index"),

@@ -321,9 +321,9 @@ GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        (b"{", "no valid JSON"),
-        (b"[" * 100_000, "no valid JSON"),
-        (b"\xff\xfe", "no valid JSON"),
+        (b"{", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b"\xff\xfe", "not valid JSON"),
         ([1], "JSON list, not an object"),
         (b'{"a":{},"a":{}}', "two entries called 'a'"),
         ({"__metadata__": 3}, "__metadata__ is 3"),

@@ -115,7 +115,7 @@ def test_a_variable_takes_values_between_its_bounds() -> None:
     ("build", "error", "message"),
     [
         (lambda: UOp.variable("n", 3, 2), ValueError, r"n: empty interval \[3, 2\]"),
-        (lambda: UOp.variable("n", 0, 2.5, dtypes.index), TypeError, "no bounds of dtypes.index"),
+        (lambda: UOp.variable("n", 0, 2.5, dtypes.index), TypeError, "not bounds of dtypes.index"),
         (lambda: UOp.variable("n", "0", 2), TypeError, "n: bounds must be numbers"),  # type: ignore[arg-type]
         (lambda: a.bind(11), ValueError, r"a=11 is outside \[0, 10\]"),
         (lambda: (a + b).bind(1), TypeError, "bind needs a Variable, not ADD"),

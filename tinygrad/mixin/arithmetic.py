@@ -408,7 +408,8 @@ def _integer_power(base: UOp, exponent: UOp) -> UOp:
     if exponent.op is Ops.CONST:
         if exponent.arg < 0:
             raise ArgumentError(
-                f"an integer to the power of {exponent.arg} is no integer; cast it to float first"
+                f"an integer to the power of {exponent.arg} is not an integer; "
+                "cast it to float first"
             )
         return _power_by_squaring(base, exponent.arg) if exponent.arg else base.const_like(1)
     one, none = const_node(1, base.dtype), const_node(0, exponent.dtype)

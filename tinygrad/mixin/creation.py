@@ -331,7 +331,7 @@ def known_sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     if not all_int(sizes):
         shown = ", ".join(str(size) for size in sizes)
         raise ArgumentError(
-            f"new memory of symbolic shape ({shown}): allocate the maximum sizes, and shrink it"
+            f"memory of symbolic shape ({shown}): allocate the maximum sizes, and shrink the tensor"
         )
     return sizes
 

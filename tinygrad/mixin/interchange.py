@@ -94,7 +94,7 @@ class InterchangeMixin(ConversionMixin):
         own = to_numpy_dtype(self.dtype)
         if is_stored_as_bits(self.dtype) or dtype not in (None, own):
             raise ArgumentError(
-                f"an array of {dtype or 'float32'} in the memory of {self!r} is impossible; "
+                f"{self!r} cannot share its memory as an array of {dtype or 'float32'}; "
                 "leave out copy=False"
             )
         try:

@@ -38,7 +38,7 @@ class PoolMixin(ReduceMixin):
         count = len(kernel)
         kernel = spatial_tuple(kernel, count, "kernel_size")
         if self.ndim < count:
-            raise ArgumentError(f"{name} over {count} axes of a tensor of shape {self.shape}")
+            raise ArgumentError(f"{name} pools {count} axes, but the tensor has shape {self.shape}")
         windows = PoolWindows(
             self.shape[self.ndim - count :],
             kernel,

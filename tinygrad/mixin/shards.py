@@ -72,7 +72,9 @@ class ShardsMixin(TensorCore):
                 "Sharding(devices, axis=0)"
             )
         if sharding.is_partial or sharding.has_intervals:
-            raise ShardingError(f"from_local: {sharding} has more than axes as placements")
+            raise ShardingError(
+                f"from_local: {sharding} has placements that are not axes; use ints and None"
+            )
         node = array_node(host_array(array), None)
         if 0 in node.shape:
             raise ShardingError(f"from_local: the array of shape {node.shape} is empty")

@@ -45,7 +45,7 @@ class Partial:
     def __post_init__(self) -> None:
         if self.op not in REDUCE_OPS:
             raise ShardingError(
-                f"Partial: op {self.op!r} is no reduce op; use one of {', '.join(REDUCE_OPS)}"
+                f"Partial: op {self.op!r} is not a reduction; use one of {', '.join(REDUCE_OPS)}"
             )
 
     def __str__(self) -> str:
@@ -378,7 +378,7 @@ def _checked_axes(
     for entry in axes:
         if entry is not None and not isinstance(entry, Partial | Interval) and not is_int(entry):
             raise ShardingError(
-                f"axis has the entry {entry!r}; use an int (the tensor axis to split) "
+                f"axis has the entry {entry!r}; use an int (the tensor axis to shard) "
                 "or None (replicated)"
             )
         if isinstance(entry, int) and entry < 0:

@@ -172,11 +172,11 @@ class Mesh:
         every = range(self.axis_size(name))
         if isinstance(place, slice):
             if not every[place]:
-                raise ShardingError(f"select: {name}={place} is no place of {self}")
+                raise ShardingError(f"select: {name}={place} is not a coordinate of {self}")
             return every[place]
         if not is_int(place) or not -len(every) <= place < len(every):
             raise ShardingError(
-                f"select: {name}={place!r} is no place of {self}; "
+                f"select: {name}={place!r} is not a coordinate of {self}; "
                 f"use a number below {len(every)}, or a slice"
             )
         return (every[place],)

@@ -68,8 +68,9 @@ def _operand(part: str, text: str, unsharded: set[str]) -> tuple[str, ...]:
         found = _AXIS.fullmatch(word)
         if found is None:
             raise ShardingError(
-                f"rule {text!r}: {word!r} is no axis; name axes by words between spaces, as in "
-                "'m k', and put one that must not be sharded in brackets: 'm [k]'"
+                f"rule {text!r}: {word!r} is not the name of an axis; name axes by words "
+                "between spaces, as in 'm k', and put one that must not be sharded in brackets: "
+                "'m [k]'"
             )
         name = found[1] or found[2]
         if name in names:

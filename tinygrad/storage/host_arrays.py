@@ -169,7 +169,7 @@ def shared_node(stored: Array, dtype: DType, copy: bool | None) -> UOp:
     if copy is False and not usable:
         raise BufferError(
             f"{'an' if stored.flags.writeable else 'a read-only'} array of shape {stored.shape} "
-            f"and strides of {stored.strides} bytes cannot be used as it is; leave out copy=False"
+            f"and strides of {stored.strides} bytes cannot share its memory; leave out copy=False"
         )
     if copy or not usable:
         own = np.array(stored, order="C")

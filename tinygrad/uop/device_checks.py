@@ -68,7 +68,7 @@ def copy_target(node: Node) -> str | None:
     """
     target = node.arg
     if not isinstance(target, Sharding):
-        return None if isinstance(target, str) else f"goes to {target!r}, which is no device"
+        return None if isinstance(target, str) else f"goes to {target!r}, which is not a device"
     if not target.is_partial or (node.op is Ops.COPY and _slices_partial_values(node)):
         return None
     return f"leaves unreduced partial values on {target}"
@@ -97,7 +97,9 @@ def placed_constant(node: Node) -> str | None:
     """A COPY of the per-device graph places constants; a TRANSFER moves data."""
     if node.src[0].device is not None:
         return f"copies from {node.src[0].device}, which a TRANSFER does in messages"
-    return None if isinstance(node.arg, str | Spmd) else f"goes to {node.arg!r}, which is no device"
+    return (
+        None if isinstance(node.arg, str | Spmd) else f"goes to {node.arg!r}, which is not a device"
+    )
 
 
 def stacked_shards(node: Node) -> str | None:

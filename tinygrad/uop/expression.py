@@ -117,7 +117,7 @@ class ExpressionMixin(Node):
             dtype = dtypes.default_float if is_float else dtypes.index
         low, high = (dtypes.as_const(x, dtype) for x in bounds)
         if (low, high) != bounds:
-            raise TypeError(f"Variable {name}: {bounds} are no bounds of {dtype}; use ints")
+            raise TypeError(f"Variable {name}: {bounds} are not bounds of {dtype}; use ints")
         if low > high:
             raise ArgumentError(f"Variable {name}: empty interval [{min_value}, {max_value}]")
         return cls(Ops.DEFINE_VAR, dtype, (), (name, low, high))

@@ -255,7 +255,7 @@ def index_sources(node: Node) -> str | None:
     if len(node.src) not in (2, 3):
         return f"has {len(node.src)} sources, not (pointer, index[, condition])"
     if not isinstance(node.src[0].dtype, PtrDType):
-        return f"indexes {node.src[0].dtype!r}, which is no pointer"
+        return f"indexes {node.src[0].dtype!r}, which is not a pointer"
     if not dtypes.is_int(node.src[1].dtype):
         return f"indexes by {node.src[1].dtype!r}, not by an integer"
     if len(node.src) == 3 and not dtypes.is_bool(node.src[2].dtype):

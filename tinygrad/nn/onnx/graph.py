@@ -220,4 +220,4 @@ def constant(node: GraphNode) -> Value:
         return HostValue(np.array(value, np.int64))
     if name in ("value_float", "value_floats"):
         return HostValue(np.array(value, np.float32))
-    raise OnnxUnsupportedError(f"{node}: a constant given by {name!r} is no tensor of numbers")
+    raise OnnxUnsupportedError(f"{node}: a constant given by {name!r} is not a tensor of numbers")

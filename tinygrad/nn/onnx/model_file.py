@@ -62,4 +62,4 @@ def parsed(data: bytes, what: str) -> Any:
     try:
         return onnx.load_model_from_string(data)
     except DecodeError as error:
-        raise OnnxError(f"{what} is no ONNX model, or it was cut off: {error}") from error
+        raise OnnxError(f"{what} is not an ONNX model, or it was cut off: {error}") from error

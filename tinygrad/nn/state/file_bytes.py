@@ -133,7 +133,7 @@ def view_bytes(t: Tensor, start: int, dtype: DType, shape: Sequence[int]) -> Ten
 def check_shape(shape: Any, what: str) -> tuple[int, ...]:
     """A shape from a file. Raises FileFormatError if it is invalid or too large."""
     if not isinstance(shape, tuple | list) or not all(type(d) is int and d >= 0 for d in shape):
-        raise FileFormatError(f"{what} has shape {shown(shape)}, which is no list of sizes")
+        raise FileFormatError(f"{what} has shape {shown(shape)}, which is not a list of sizes")
     if len(shape) > MAX_AXES:
         raise FileFormatError(f"{what} has {len(shape)} axes; at most {MAX_AXES} are loaded")
     # sizes next to a 0 are limited too, as strides are their products

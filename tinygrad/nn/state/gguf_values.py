@@ -112,7 +112,7 @@ class HeaderReader:
                 found.append(str(self.data[start:stop], "utf-8"))
             except UnicodeDecodeError as error:
                 text = shown(bytes(self.data[start:stop]))
-                raise self.error(f"{what} has {text}, which is no UTF-8") from error
+                raise self.error(f"{what} has {text}, which is not UTF-8") from error
         return found
 
     def _check_left(self, nbytes: int, what: str) -> None:

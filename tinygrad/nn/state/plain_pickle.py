@@ -150,7 +150,7 @@ class _Machine:
     def append(self, values: list[Any]) -> None:
         target = self.top()
         if type(target) is not list:
-            raise FileFormatError(f"the pickle appends to {shown(target)}, which is no list")
+            raise FileFormatError(f"the pickle appends to {shown(target)}, which is not a list")
         target.extend(values)
 
     def set_items(self, values: list[Any]) -> None:
@@ -163,7 +163,7 @@ class _Machine:
         values = self.pop_mark()
         target = self.top()
         if type(target) is not set:
-            raise FileFormatError(f"the pickle adds to {shown(target)}, which is no set")
+            raise FileFormatError(f"the pickle adds to {shown(target)}, which is not a set")
         target.update(map(checked_key, values))
 
     # ---- globals ----
@@ -185,7 +185,9 @@ class _Machine:
     def call(self) -> None:
         function, arguments = self.pop_many(2)
         if not isinstance(function, Constructor) or type(arguments) is not tuple:
-            raise FileFormatError(f"the pickle calls {shown(function)}, which is no known function")
+            raise FileFormatError(
+                f"the pickle calls {shown(function)}, which is not a known function"
+            )
         self.stack.append(function.function(arguments))
 
     def find_persistent(self) -> None:

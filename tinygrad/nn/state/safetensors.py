@@ -106,7 +106,7 @@ def safe_load_metadata(t: Tensor) -> tuple[int, dict[str, Any], dict[str, Any]]:
         text = read_bytes(t, LENGTH_BYTES, data_start)
         header = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{where}: the header is no valid JSON: {error}") from error
+        raise FileFormatError(f"{where}: the header is not valid JSON: {error}") from error
     if not isinstance(header, dict):
         raise FileFormatError(
             f"{where}: the header is a JSON {type(header).__name__}, not an object"

@@ -59,7 +59,7 @@ def rebuild_tensor(arguments: tuple[Any, ...]) -> Tensor:
     match arguments:
         case (Storage() as storage, int() as offset, tuple() as shape, tuple() as strides, *_):
             return strided_view(storage.data, storage.dtype, offset, shape, strides)
-    raise FileFormatError(f"{shown(arguments)} describe no tensor")
+    raise FileFormatError(f"{shown(arguments)} do not describe a tensor")
 
 
 def _with_dtype(rebuild: Callable[[tuple[Any, ...]], Tensor]) -> Constructor:
@@ -71,7 +71,7 @@ def _with_dtype(rebuild: Callable[[tuple[Any, ...]], Tensor]) -> Constructor:
                 return rebuild((Storage(storage.data, dtype), offset, shape, strides))
             case (None, *_):
                 return rebuild(arguments)
-        raise FileFormatError(f"{shown(arguments)} describe no tensor")
+        raise FileFormatError(f"{shown(arguments)} do not describe a tensor")
 
     return Constructor(typed)
 
@@ -81,7 +81,7 @@ def _first_tensor(arguments: tuple[Any, ...]) -> Tensor:
     match arguments:
         case (Tensor() as tensor, *_):
             return tensor
-    raise FileFormatError(f"{shown(arguments)} describe no parameter")
+    raise FileFormatError(f"{shown(arguments)} do not describe a parameter")
 
 
 def _from_type(arguments: tuple[Any, ...]) -> Any:
@@ -89,7 +89,7 @@ def _from_type(arguments: tuple[Any, ...]) -> Any:
     match arguments:
         case (Constructor() as function, _, tuple() as inner, _):
             return function.function(inner)
-    raise FileFormatError(f"{shown(arguments)} describe no tensor")
+    raise FileFormatError(f"{shown(arguments)} do not describe a tensor")
 
 
 # ---- plain data ----

@@ -139,7 +139,7 @@ class _CustomKernelLowering:
             )
         else:
             raise self.error(
-                f"{op.name} is no part of a kernel; it takes elements, arithmetic, reduce(), "
+                f"{op.name} is not part of a kernel; it takes elements, arithmetic, reduce(), "
                 "store() and end()"
             )
 

@@ -129,8 +129,9 @@ class ImplicitReshard(NamedTuple):
             return
         if moved_elements(node.device, layout, node.shape):
             raise ShardingError(
-                f"{find_user_line()}: {self.consumer} needs {self.operand.device} "
-                f"{self.operand.shape} as {self.layout}; say so with .to({self.layout})"
+                f"{find_user_line()}: {self.consumer} would reshard an operand of shape "
+                f"{self.operand.shape} from {self.operand.device} to {self.layout}; "
+                f"write that in the program, with .to({self.layout})"
             )
 
 

@@ -133,7 +133,7 @@ def matmul_of_few_bits(
     integers, each block with its scale and zero point.
     """
     if bits not in (4, 8) or weight_prepacked or g_idx is not None:
-        raise OnnxUnsupportedError("there are 4 and 8 bits only, without g_idx, not prepacked")
+        raise OnnxUnsupportedError("bits must be 4 or 8, without g_idx and weight_prepacked")
     blocks = -(-K // block_size)
     quantized = spread_bits(b.reshape((N, -1)), bits).shrink_to((N, blocks * block_size))
     if zero_points is None:

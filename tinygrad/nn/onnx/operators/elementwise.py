@@ -207,5 +207,5 @@ def cast_like(
 def bit_cast(x: Tensor, *, to: int) -> Tensor:
     dtype = dtype_of(to, "to")
     if dtype.itemsize != x.dtype.itemsize:
-        raise OnnxError(f"the bits of {x.dtype} are as many as those of the result, not {dtype}")
+        raise OnnxError(f"{x.dtype} and {dtype} have elements of different sizes")
     return x.bitcast(dtype)

@@ -133,5 +133,7 @@ def max_unpool(
         return unpooled
     wanted = tuple(int(size) for size in output_shape)
     if any(a > b for a, b in zip(whole, wanted)):
-        raise OnnxUnsupportedError(f"output_shape {wanted} is less than {whole}, what was pooled")
+        raise OnnxUnsupportedError(
+            f"output_shape {wanted} is smaller than {whole}, the size that was pooled"
+        )
     return unpooled.pad_to(wanted)
