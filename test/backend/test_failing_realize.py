@@ -119,6 +119,20 @@ def test_a_value_that_cannot_be_computed_now_keeps_what_it_reads(
     np.testing.assert_array_equal(moved.numpy(), build(stored(1)).numpy())
 
 
+def test_values_that_wait_for_each_other_keep_what_they_read() -> None:
+    array = np.arange(14, dtype=np.float32).reshape(7, 2)
+    x = Tensor(array).shard(device_names(2), axis=0).realize()
+    y = -(-x)
+    x += 1
+    # without this pass, no order of kernels is right
+    with mock.patch("tinygrad.schedule.pipeline.preserve_overwritten", lambda sink: sink):
+        y[1] += x[1]
+    expected = array.copy()
+    expected[1] += array[1] + 1
+    np.testing.assert_array_equal(y.numpy(), expected)
+    np.testing.assert_array_equal(x.numpy(), array + 1)
+
+
 def test_a_value_that_was_not_computed_before_its_source_was_overwritten_is_lost() -> None:
     x = stored(1)
     moved = (x + 1).to(nth(2))

@@ -146,6 +146,20 @@ def test_the_value_written_may_read_the_same_memory(maker: str, place: str) -> N
     check(x, np.concatenate([array[:4].T, array[4:]]))
 
 
+@pytest.mark.parametrize("part", [1, slice(None)], ids=["a row", "all"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_write_may_read_other_memory_before_and_after_a_write(place: str, part: Any) -> None:
+    # a lazy value that is equal to the stored one
+    x = MAKERS["stored"](PLACES[place])
+    y = -(-x)
+    x += 1
+    y[part] += x[1] * 2
+    expected = VALUES.copy()
+    expected[part] += (VALUES[1] + 1) * 2
+    check(y, expected)
+    check(x, VALUES + 1)
+
+
 def test_elements_of_memory_are_written_without_a_new_value_of_the_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -108,20 +108,24 @@ def _compute_first_write(nodes: list[UOp]) -> bool:
 
 def _settle_readers(tensors: Any) -> bool:
     """After a failure, compute the values that read what `tensors` overwrite by themselves. Those
-    that cannot be computed read a copy from now on. Returns whether there are any.
+    that cannot be computed, or not without overwriting what others read, read a copy from now on.
+    Returns whether there are any.
     """
-    if not _readers_of_older(tensors):
+    readers = _readers_of_older(tensors)
+    if not readers:
         return False
-    try:
-        _compute(_readers_of_older(tensors))
-    except Exception:
-        readers = _readers_of_older(tensors)
-        overwritten = overwritten_below([*readers, *_missing(tensors)]) & memory_read_by(readers)
-        copies = {memory: in_own_memory(memory) for memory in overwritten}
-        stored: dict[UOp, UOp] = {}
-        realize_tensors(list(copies.values()), stored.update)
-        copies = {memory: stored[copy] for memory, copy in copies.items()}
-        replace_nodes(over_copies(readers, copies))
+    if with_readers_of_overwritten(readers) == readers:
+        try:
+            _compute(readers)
+            return True
+        except Exception:
+            readers = _readers_of_older(tensors)
+    overwritten = overwritten_below([*readers, *_missing(tensors)]) & memory_read_by(readers)
+    copies = {memory: in_own_memory(memory) for memory in overwritten}
+    stored: dict[UOp, UOp] = {}
+    realize_tensors(list(copies.values()), stored.update)
+    copies = {memory: stored[copy] for memory, copy in copies.items()}
+    replace_nodes(over_copies(readers, copies))
     return True
 
 

@@ -10,14 +10,19 @@ Invariant: a graph without such a node is unchanged.
 
 from __future__ import annotations
 
+import sys
+
 from tinygrad.schedule.grouping.unit import memory_of
 from tinygrad.schedule.storage_views import SHARD_NAMES, is_storage
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 Contents = dict[UOp, tuple[int, int]]
-"""The first and the last content that a value reads, by memory: 0 before all writes, n after n."""
+"""By memory, the first content that a value reads, and the last on which it depends: 0 is that
+before all writes, n that after write n. A value in memory of its own reads none.
+"""
 NOTHING: Contents = {}
+_NONE = sys.maxsize
 _READS_NOTHING = frozenset({Ops.SINK, Ops.AFTER})
 _WRITTEN = frozenset({Ops.ASSIGN, Ops.AFTER})
 
@@ -88,16 +93,17 @@ def _contents_of_sources(node: UOp, reads: dict[UOp, Contents]) -> Contents:
 
 
 def _contents_of(node: UOp, found: Contents, writes: dict[UOp, set[int]]) -> Contents:
-    """The contents that a kernel reads in order to use a node."""
+    """The contents that a kernel reads in order to use a node, and depends on."""
     if node.op is Ops.BUFFER:
         return {node: (0, 0)} if node in writes else NOTHING
     if node.op in _WRITTEN:
         number = (node if node.op is Ops.ASSIGN else node.src[1]).arg + 1
         memory = memory_of(node)
         return {memory: (number, number)} if memory in writes else NOTHING
-    if node.op in {Ops.BUFFER_VIEW, *SHARD_NAMES}:
+    if node.op in {Ops.BUFFER_VIEW, *SHARD_NAMES} or not is_storage(node):
         return found
-    return NOTHING if is_storage(node) else found
+    # whoever reads it runs after the writes that it depends on
+    return {memory: (_NONE, last) for memory, (_, last) in found.items() if last} or NOTHING
 
 
 def _with_kept_sources(
