@@ -13,7 +13,7 @@ Rows are lanes of the weights, columns those of the accumulators, so that neithe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tinygrad.codegen.analysis.accesses import masked
 from tinygrad.codegen.analysis.identity import identity_element
@@ -27,6 +27,7 @@ from tinygrad.codegen.analysis.ranges import (
 )
 from tinygrad.codegen.optimize.chain import Chain
 from tinygrad.codegen.optimize.chain_bounds import blocks_of, needed_blocks
+from tinygrad.codegen.optimize.contraction import below_casts
 from tinygrad.codegen.optimize.micro_kernel import tile_inner
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.staging import row_major_index
@@ -114,12 +115,16 @@ class Blocks:
 
     # ---- expressions ----
 
-    def at(self, node: UOp, row: UOp, key: UOp | None = None) -> UOp:
-        """An expression for one row and one key of the blocks."""
+    def at(
+        self, node: UOp, row: UOp, key: UOp | None = None, known: Mapping[UOp, UOp] | None = None
+    ) -> UOp:
+        """An expression for one row and one key of the blocks; what is `known` of it is replaced by
+        its value.
+        """
         table = {self.chain.row: within(self.row_start + row, self.chain.row)}
         if key is not None:
             table[self.chain.key] = within(self.key_start + key, self.chain.key)
-        return substitute(node, table)
+        return substitute(node, {**table, **(known or {})})
 
     def only_new(self, value: UOp, key: UOp, other: UOp) -> UOp:
         """`value`, or `other` for a key that an earlier block had too, or past the end."""
@@ -217,9 +222,8 @@ class Blocks:
         key, row = self.loops(self.keys, self.rows)
         array = self.array(expression.dtype, self.keys * self.rows)
         place = key * self.rows + row
-        holes = {part: UOp(Ops.NOOP, part.dtype, (), i) for i, part in enumerate(stored)}
-        value = self.at(expression.substitute(holes), row, key)
-        value = value.substitute({holes[part]: a.load(place) for part, a in stored.items()})
+        known = {part: array.load(place) for part, array in stored.items()}
+        value = self.at(expression, row, key, known)
         if self.stages_operands or not is_static(self.chain.row):
             value = self.with_staged_operands(value, row, key)
         if other is not None:
@@ -233,18 +237,17 @@ class Blocks:
         """
         free = FreeRanges()
         table: dict[UOp, UOp] = {}
-        for product in value.toposort():
-            term = product.src[0] if product.op is Ops.REDUCE else product
-            while term.op is Ops.CAST:
-                term = term.src[0]
-            if product.op is not Ops.REDUCE or len(product.src) != 2 or term.op is not Ops.MUL:
+        for reduce in value.toposort():
+            product = below_casts(reduce.src[0]) if reduce.op is Ops.REDUCE else reduce
+            if product is reduce or product.op is not Ops.MUL or len(loops_of(reduce)) != 1:
                 continue
-            for operand in term.src:
+            (depth,) = loops_of(reduce)
+            for operand in product.src:
                 axes = [r for r in (row, key) if r in free[operand]]
                 if axes == [key] and not self.stages_operands:
                     continue
-                if len(axes) == 1 and product.src[1] in free[operand]:
-                    table[operand] = self.staged(operand, axes[0], product.src[1])
+                if len(axes) == 1 and depth in free[operand]:
+                    table[operand] = self.staged(operand, axes[0], depth)
         return value.substitute(table)
 
     def staged(self, operand: UOp, axis: UOp, depth: UOp) -> UOp:
@@ -274,9 +277,8 @@ class Blocks:
         sums = self.filled(
             self.rows * math.prod(map(extent, columns)), identity_element(reduce.arg, reduce.dtype)
         )
-        hole = UOp(Ops.NOOP, weight.dtype, (), 0)
-        value = self.at(reduce.src[0].substitute({chain.weight: hole}), row, key)
-        value = value.substitute({hole: block.load(key * self.rows + row)})
+        known = {chain.weight: block.load(key * self.rows + row)}
+        value = self.at(reduce.src[0], row, key, known)
         value = substitute(value, dict(zip(chain.columns, columns, strict=True)))
         index = row_major_index([row, *columns])
         old = sums.load(index)
@@ -289,15 +291,12 @@ class Blocks:
         """The store of the result, from the accumulators, which are divided by `total`."""
         chain = self.chain
         (row,) = self.loops(self.rows)
-        hole = UOp(Ops.NOOP, chain.reduce.dtype, (), 0)
-        address, value = (
-            self.at(x.substitute({chain.reduce: hole}), row) for x in chain.store.src[:2]
-        )
-        found = sums.load(row_major_index([row, *chain.columns]))
+        reduced = sums.load(row_major_index([row, *chain.columns]))
         if total is not None:
-            found = found * total.load(row).reciprocal().cast(found.dtype)
-        address = self.only_new_rows(address, row)
-        store = self.store(address, value.substitute({hole: found}), row, *chain.columns)
+            reduced = reduced * total.load(row).reciprocal().cast(reduced.dtype)
+        known = {chain.reduce: reduced}
+        address, value = (self.at(x, row, known=known) for x in chain.store.src[:2])
+        store = self.store(self.only_new_rows(address, row), value, row, *chain.columns)
         return with_loops(store, [*self.grid, *loops_of(store)])
 
     def statistic(self, store: UOp, found: Array) -> UOp:
@@ -330,6 +329,3 @@ def blocked_reduction(blocks: Blocks) -> list[UOp]:
     sums, update = blocks.accumulate(chain.weight, block)
     sums.after = (update,)
     return [blocks.result(sums)]
-
-
-__all__ = ["Array", "Blocks", "FreeRanges", "blocked_reduction"]

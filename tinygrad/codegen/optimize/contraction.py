@@ -43,6 +43,21 @@ class Contraction:
         return points(own.union(loops_of(self.reduce)))
 
 
+def below_casts(node: UOp) -> UOp:
+    """The value of which a node is a conversion, or the node."""
+    while node.op is Ops.CAST:
+        node = node.src[0]
+    return node
+
+
+def summed_product(reduce: UOp) -> UOp | None:
+    """The product of floats, possibly converted, that a REDUCE sums; None for any other REDUCE."""
+    product = below_casts(reduce.src[0])
+    if reduce.arg is not Ops.ADD or product.op is not Ops.MUL:
+        return None
+    return product if dtypes.is_float(product.dtype) else None
+
+
 def find_contraction(nest: Nest) -> Contraction | None:
     """The contraction of a nest with one store, or None."""
     if len(nest.stores) != 1:
@@ -53,12 +68,8 @@ def find_contraction(nest: Nest) -> Contraction | None:
     if len(reduces) != 1 or any(r.arg.kind is not AxisType.LOOP for r in loops):
         return None
     reduce = reduces[0]
-    product = reduce.src[0]
-    while product.op is Ops.CAST:
-        product = product.src[0]
-    if reduce.arg is not Ops.ADD or product.op is not Ops.MUL:
-        return None
-    if not dtypes.is_float(product.dtype):
+    product = summed_product(reduce)
+    if product is None:
         return None
     free = FreeRanges()
     outside = free[store]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, is_static, loops_of
 from tinygrad.codegen.optimize.blocking import accumulate_in_memory
-from tinygrad.codegen.optimize.contraction import Contraction, find_contraction
+from tinygrad.codegen.optimize.contraction import Contraction, below_casts, find_contraction
 from tinygrad.codegen.optimize.footprint import find_footprint
 from tinygrad.codegen.optimize.nest import Nest, points
 from tinygrad.codegen.optimize.skinny_matmul import tile_skinny_product
@@ -148,10 +148,7 @@ class _MicroKernel:
 
     def operand(self, side: int) -> UOp:
         """A current operand of the contraction."""
-        product = self.reduce().src[0]
-        while product.op is Ops.CAST:
-            product = product.src[0]
-        return product.src[side]
+        return below_casts(self.reduce().src[0]).src[side]
 
     def build(self) -> None:
         """Apply all steps."""

@@ -16,7 +16,8 @@ grows, what was accumulated is scaled by the exponential of the difference:
 
 from __future__ import annotations
 
-from tinygrad.codegen.optimize.chain import find_chain, without_division
+from tinygrad.codegen.optimize.chain import find_chain
+from tinygrad.codegen.optimize.chain_softmax import without_division
 from tinygrad.codegen.optimize.chain_blocks import Array, Blocks, blocked_reduction
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.threads.chain_product import tile_chain_product

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tinygrad.codegen.analysis.affine_index import and_conditions, index_const
 from tinygrad.codegen.analysis.ranges import FreeRanges, substitute
-from tinygrad.codegen.optimize.chain import without_division
+from tinygrad.codegen.optimize.chain_softmax import without_division
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.threads.chain_registers import ChainRegisters
 from tinygrad.codegen.optimize.threads.chain_tile import ChainTile

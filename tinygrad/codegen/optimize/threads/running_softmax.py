@@ -6,7 +6,7 @@ the maxima of the keys so far; sums are scaled by what the maxima grew. See `onl
 
 from __future__ import annotations
 
-from tinygrad.codegen.optimize.chain import Softmax
+from tinygrad.codegen.optimize.chain_softmax import Softmax
 from tinygrad.codegen.optimize.threads.chain_registers import ChainRegisters
 from tinygrad.codegen.optimize.threads.register_array import RegisterArray
 from tinygrad.uop import Ops

@@ -1,0 +1,143 @@
+"""The softmax in the weights of a chain.
+
+In: the weights, an expression in scores, and the reductions in it over whole rows. Out: which of
+its nodes are the parts of a softmax: scores, their maximum, the exponentials of the difference, and
+the sum of these, which the weights may be divided by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinygrad.codegen.analysis.alpha_equivalence import is_alpha_equivalent
+from tinygrad.codegen.analysis.ranges import FreeRanges
+from tinygrad.codegen.optimize.contraction import below_casts
+from tinygrad.dtype import dtypes
+from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.reduction import lowest
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """A softmax in the weights of a chain: `exponential` of `scores` minus their `maximum`."""
+
+    scores: UOp
+    exponential: UOp
+    maximum: UOp
+    total: UOp | None
+    """The sum of the exponentials, if it is needed."""
+    divides: bool
+    """Whether the weights are divided by that sum."""
+
+    def exponential_of(self, score: UOp, maximum: UOp) -> UOp:
+        """The exponential of a score with a maximum, such as that of the keys so far."""
+        return self.exponential.substitute({self.scores: score, self.maximum: maximum})
+
+
+def find_softmax(weight: UOp, key: UOp, statistics: list[UOp]) -> Softmax | None:
+    """The softmax in an expression with these reductions of whole rows."""
+    maxima = [u for u in statistics if u.arg is Ops.MAX]
+    totals = [u for u in statistics if u.arg is Ops.ADD]
+    if len(maxima) != 1 or len(totals) > 1 or len(maxima) + len(totals) < len(statistics):
+        return None
+    maximum = maxima[0]
+    if len(maximum.src) != 2:
+        return None
+    found = [u for u in weight.toposort() if u.op in GroupOp.Exponential and key in FreeRanges()[u]]
+    for exponential in found:
+        scores = _scores_of(exponential, maximum)
+        if scores is None or not is_alpha_equivalent(scores, maximum.src[0], {key: maximum.src[1]}):
+            continue
+        total = totals[0] if totals else None
+        if total is not None:
+            renamed = {key: total.src[1]}
+            if len(total.src) != 2 or not is_alpha_equivalent(exponential, total.src[0], renamed):
+                return None
+        steps = linear_steps(weight, exponential, total)
+        if steps is None or sum(_divides_by(u, total) for u in steps) != len(totals):
+            return None
+        return Softmax(scores, exponential, maximum, total, total is not None)
+    return None
+
+
+def _scores_of(exponential: UOp, maximum: UOp) -> UOp | None:
+    """`x` of the exponential of `(x - maximum) * c` with a positive constant c."""
+    node = exponential.src[0]
+    if node.op is Ops.MUL and node.src[1].op is Ops.CONST and node.src[1].arg > 0:
+        node = node.src[0]
+    if node.op is Ops.SUB and _is_maximum(node.src[1], maximum):
+        return node.src[0]
+    if node.op is not Ops.ADD:
+        return None
+    for x, y in (node.src, node.src[::-1]):
+        if y.op is Ops.NEG and _is_maximum(y.src[0], maximum):
+            return x
+        if y.op is Ops.MUL and _is_maximum(y.src[0], maximum) and y.src[1].op is Ops.CONST:
+            return x if y.src[1].arg == -1 else None
+    return None
+
+
+def _is_maximum(node: UOp, maximum: UOp) -> bool:
+    """Whether a node is `maximum`, or that with the lowest number as its lower bound."""
+    if node.op is Ops.MAX and node.src[1].op is Ops.CONST:
+        return node.src[0] is maximum and node.src[1].arg == lowest(node.dtype)
+    return node is maximum
+
+
+def linear_steps(weight: UOp, exponential: UOp, total: UOp | None) -> list[UOp] | None:
+    """The ops from `weight` down to `exponential`, in which it is linear; None if it is not."""
+    steps: list[UOp] = []
+    node = weight
+    while node is not exponential:
+        inside = [i for i, x in enumerate(node.src) if exponential in x.toposort()]
+        if len(inside) != 1 or not _is_linear(node, inside[0], total):
+            return None
+        steps.append(node)
+        node = node.src[inside[0]]
+    return steps
+
+
+def _is_linear(node: UOp, side: int, total: UOp | None) -> bool:
+    """Whether an op is linear in its operand number `side`. Of the others, none may contain the
+    total, but as the divisor.
+    """
+    if node.op is Ops.CAST:
+        return dtypes.is_float(node.dtype)
+    if node.op is Ops.WHERE and side > 0:
+        condition, other = node.src[0], node.src[3 - side]
+        return _is_zero(other) and total not in condition.toposort()
+    if node.op is Ops.MUL or (node.op is Ops.FDIV and side == 0):
+        return _divides_by(node, total) or total not in node.src[1 - side].toposort()
+    return False
+
+
+def _is_zero(node: UOp) -> bool:
+    return node.op is Ops.CONST and node.arg == 0
+
+
+def is_reciprocal(node: UOp, total: UOp | None) -> bool:
+    """Whether a node is `1 / total`."""
+    node = below_casts(node)
+    return node.op is Ops.RECIPROCAL and total is not None and node.src[0] is total
+
+
+def _divides_by(node: UOp, total: UOp | None) -> bool:
+    if node.op is Ops.FDIV:
+        return node.src[1] is total
+    return node.op is Ops.MUL and any(is_reciprocal(x, total) for x in node.src)
+
+
+def without_division(weight: UOp, softmax: Softmax) -> UOp:
+    """The weights before they are divided by the sum of the exponentials."""
+    if softmax.total is None or not softmax.divides:
+        return weight
+    steps = linear_steps(weight, softmax.exponential, softmax.total)
+    assert steps is not None, "the weights are linear in the exponential"
+    node = softmax.exponential
+    below = softmax.exponential
+    for step in reversed(steps):
+        if not _divides_by(step, softmax.total):
+            node = step.replace(src=tuple(node if x is below else x for x in step.src))
+        below = step
+    return node
