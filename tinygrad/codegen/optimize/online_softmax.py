@@ -16,9 +16,11 @@ grows, what was accumulated is scaled by the exponential of the difference:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tinygrad.codegen.optimize.chain import find_chain
-from tinygrad.codegen.optimize.chain_softmax import without_division
 from tinygrad.codegen.optimize.chain_blocks import Array, Blocks, blocked_reduction
+from tinygrad.codegen.optimize.chain_softmax import Softmax, without_division
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.threads.chain_product import tile_chain_product
 from tinygrad.uop import Ops
@@ -54,51 +56,16 @@ def online_softmax(blocks: Blocks) -> list[UOp]:
     """The stores of a chain with a softmax, and of its statistics."""
     chain, softmax = blocks.chain, blocks.chain.softmax
     assert softmax is not None, "the chain has a softmax"
-    dtype = softmax.scores.dtype
-    # the least finite number: the difference of two infinite maxima would be NaN
-    before = blocks.filled(blocks.rows, UOp.const(dtype, lowest(dtype)))
-    total = blocks.filled(blocks.rows, UOp.const(softmax.exponential.dtype, 0))
-    scores = blocks.weights(softmax.scores, UOp.const(dtype, float("-inf")))
-
-    def exponential(score: UOp, maximum: UOp) -> UOp:
-        holes = [UOp(Ops.NOOP, dtype, (), i) for i in range(2)]
-        table = {softmax.scores: holes[0], softmax.maximum: holes[1]}
-        template = softmax.exponential.substitute(table)
-        return template.substitute(dict(zip(holes, (score, maximum), strict=True)))
-
-    def over_keys(array: Array, op: Ops, row: UOp) -> UOp:
-        key = blocks.factory.new(blocks.keys, AxisType.REDUCE)
-        return array.load(key * blocks.rows + row).reduce(key, arg=op)
-
-    largest = blocks.array(dtype, blocks.rows)
-    (row,) = blocks.loops(blocks.rows)
-    found = UOp(Ops.MAX, dtype, (before.load(row), over_keys(scores, Ops.MAX, row)))
-    largest.after = (blocks.store(largest.at(row), found, row),)
-
-    scale = blocks.array(dtype, blocks.rows)
-    (row,) = blocks.loops(blocks.rows)
-    found = exponential(before.load(row), largest.load(row))
-    scale.after = (blocks.store(scale.at(row), found, row),)
-
-    key, row = blocks.loops(blocks.keys, blocks.rows)
-    place = key * blocks.rows + row
-    found = exponential(scores.load(place), largest.load(row))
-    scores.after = (blocks.store(scores.at(place), found, key, row, lanes=row),)
-
-    (row,) = blocks.loops(blocks.rows)
-    found = total.load(row) * scale.load(row) + over_keys(scores, Ops.ADD, row)
-    summed = blocks.update(total, row, found, row)
-
+    running = _RunningSoftmax(blocks, softmax)
+    summed = running.update_total()
     weight = without_division(chain.weight, softmax)
-    block = scores
+    block = running.weights
     if weight is not softmax.exponential:
-        block = blocks.block_of(weight, {softmax.exponential: scores})
-    sums, accumulated = blocks.accumulate(weight, block, scale)
+        block = blocks.block_of(weight, {softmax.exponential: running.weights})
+    sums, accumulated = blocks.accumulate(weight, block, running.scale)
+    moved = running.update_maximum()
 
-    before.after = (*before.after, *scale.after)
-    (row,) = blocks.loops(blocks.rows)
-    moved = blocks.update(before, row, largest.load(row), row)
-
+    before, total = running.before, running.total
     total.after = (summed, moved)
     sums.after = (accumulated,)
     before.after = (moved,)
@@ -107,3 +74,66 @@ def online_softmax(blocks: Blocks) -> list[UOp]:
         blocks.result(sums, total if softmax.divides else None),
         *(blocks.statistic(x, stored[x.src[1]]) for x in blocks.nest.stores[1:]),
     ]
+
+
+class _RunningSoftmax:
+    """The softmax of one block of keys, in arrays with an element for each row: the maximum
+    `before` the block, the `largest` score with it, the `scale` of what was accumulated before, and
+    the `total` of the exponentials. `weights` are the scores, and then their exponentials.
+    """
+
+    def __init__(self, blocks: Blocks, softmax: Softmax) -> None:
+        self.blocks = blocks
+        self.softmax = softmax
+        dtype = softmax.scores.dtype
+        # the least finite number: the difference of two infinite maxima would be NaN
+        self.before = blocks.filled(blocks.rows, UOp.const(dtype, lowest(dtype)))
+        self.total = blocks.filled(blocks.rows, UOp.const(softmax.exponential.dtype, 0))
+        self.weights = blocks.weights(softmax.scores, UOp.const(dtype, float("-inf")))
+        self.largest = self._for_each_row(self._largest_score)
+        self.scale = self._for_each_row(self._scale)
+        self._take_exponentials()
+
+    def _for_each_row(self, value: Callable[[UOp], UOp]) -> Array:
+        """An array of a value computed from the number of its row."""
+        array = self.blocks.array(self.softmax.scores.dtype, self.blocks.rows)
+        (row,) = self.blocks.loops(self.blocks.rows)
+        array.after = (self.blocks.store(array.at(row), value(row), row),)
+        return array
+
+    def _largest_score(self, row: UOp) -> UOp:
+        return UOp(
+            Ops.MAX,
+            self.softmax.scores.dtype,
+            (self.before.load(row), self._over_keys(Ops.MAX, row)),
+        )
+
+    def _scale(self, row: UOp) -> UOp:
+        return self.softmax.exponential_of(self.before.load(row), self.largest.load(row))
+
+    def _over_keys(self, op: Ops, row: UOp) -> UOp:
+        """The weights of a row, reduced over the keys of the block."""
+        key = self.blocks.factory.new(self.blocks.keys, AxisType.REDUCE)
+        return self.weights.load(key * self.blocks.rows + row).reduce(key, arg=op)
+
+    def _take_exponentials(self) -> None:
+        """Replace the scores of the block by their exponentials."""
+        key, row = self.blocks.loops(self.blocks.keys, self.blocks.rows)
+        place = key * self.blocks.rows + row
+        value = self.softmax.exponential_of(self.weights.load(place), self.largest.load(row))
+        stored = self.blocks.store(self.weights.at(place), value, key, row, lanes=row)
+        self.weights.after = (stored,)
+
+    def update_total(self) -> UOp:
+        """Scale the totals, and add the exponentials of the block to them; returns the store."""
+        (row,) = self.blocks.loops(self.blocks.rows)
+        value = self.total.load(row) * self.scale.load(row) + self._over_keys(Ops.ADD, row)
+        return self.blocks.update(self.total, row, value, row)
+
+    def update_maximum(self) -> UOp:
+        """Make the maximum that of the next block, once the scale was computed from both; returns
+        the store.
+        """
+        self.before.after = (*self.before.after, *self.scale.after)
+        (row,) = self.blocks.loops(self.blocks.rows)
+        return self.blocks.update(self.before, row, self.largest.load(row), row)
