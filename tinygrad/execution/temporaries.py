@@ -41,21 +41,21 @@ class TemporaryLayout:
     arenas: dict[str, int]
 
 
-def memory_layout(found: ExecutionPlan, share: bool) -> TemporaryLayout:
+def memory_layout(plan: ExecutionPlan, share: bool) -> TemporaryLayout:
     """Place temporaries, once. With `share`, those that hold no output share arenas by lifetime."""
-    layout = found.layouts.get(share)
+    layout = plan.layouts.get(share)
     if layout is None:
-        layout = found.layouts[share] = _place_temporaries(found, share)
+        layout = plan.layouts[share] = _place_temporaries(plan, share)
     return layout
 
 
-def _place_temporaries(found: ExecutionPlan, share: bool) -> TemporaryLayout:
-    kept = {p.entry for parts in found.outputs if parts is not None for p in parts}
-    spans = _spans(found)
+def _place_temporaries(plan: ExecutionPlan, share: bool) -> TemporaryLayout:
+    kept = {p.entry for parts in plan.outputs if parts is not None for p in parts}
+    spans = _spans(plan)
     members: dict[str, list[tuple[int, int]]] = {}
-    for number in found.temporary:
-        devices = found.entries[number].devices
-        for d in found.local_numbers(number) if share and number not in kept else ():
+    for number in plan.temporary:
+        devices = plan.entries[number].devices
+        for d in plan.local_numbers(number) if share and number not in kept else ():
             members.setdefault(devices[d], []).append((number, d))
     offsets: dict[tuple[int, int], int] = {}
     arenas: dict[str, int] = {}
@@ -65,7 +65,7 @@ def _place_temporaries(found: ExecutionPlan, share: bool) -> TemporaryLayout:
         numbers = tuple(n for n, _ in owned)
         layout = planned.get(numbers)
         if layout is None:
-            owned_entries = [found.entries[n] for n in numbers]
+            owned_entries = [plan.entries[n] for n in numbers]
             sizes = [entry.size * entry.dtype.itemsize for entry in owned_entries]
             spanned = zip(numbers, sizes, strict=True)
             lifetimes = [_lifetime(spans.get(n, (0, 0)), size) for n, size in spanned]
@@ -75,11 +75,11 @@ def _place_temporaries(found: ExecutionPlan, share: bool) -> TemporaryLayout:
     places = tuple(
         tuple(
             TemporaryPlacement(
-                found.entries[number].devices[d], found.entries[number], offsets.get((number, d))
+                plan.entries[number].devices[d], plan.entries[number], offsets.get((number, d))
             )
-            for d in found.local_numbers(number)
+            for d in plan.local_numbers(number)
         )
-        for number in found.temporary
+        for number in plan.temporary
     )
     return TemporaryLayout(places, arenas)
 
@@ -93,9 +93,9 @@ def _lifetime(span: tuple[int, int], nbytes: int) -> Lifetime:
     return Lifetime(first, last + delay, nbytes)
 
 
-def allocate_temporaries(found: ExecutionPlan) -> list[tuple[Buffer, ...]]:
+def allocate_temporaries(plan: ExecutionPlan) -> list[tuple[Buffer, ...]]:
     """Make the buffers of a plan's temporary entries, one for each local device."""
-    layout = memory_layout(found, bool(MEMORY_PLANNER))
+    layout = memory_layout(plan, bool(MEMORY_PLANNER))
     arenas: dict[str, Buffer] = {}
     if layout.arenas:
         capture = next(reversed(capturing()), None) or Capture()
@@ -110,10 +110,10 @@ def allocate_temporaries(found: ExecutionPlan) -> list[tuple[Buffer, ...]]:
     return [tuple(map(allocate, parts)) for parts in layout.places]
 
 
-def _spans(found: ExecutionPlan) -> dict[int, tuple[int, int]]:
+def _spans(plan: ExecutionPlan) -> dict[int, tuple[int, int]]:
     """The first and last item that uses each entry."""
     spans: dict[int, tuple[int, int]] = {}
-    for i, item in enumerate(found.items):
+    for i, item in enumerate(plan.items):
         for entry in item.entries:
             spans[entry] = (spans.get(entry, (i, i))[0], i)
     return spans

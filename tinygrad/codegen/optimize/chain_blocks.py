@@ -299,11 +299,11 @@ class Blocks:
         store = self.store(self.only_new_rows(address, row), value, row, *chain.columns)
         return with_loops(store, [*self.grid, *loops_of(store)])
 
-    def statistic(self, store: UOp, found: Array) -> UOp:
+    def statistic(self, store: UOp, values: Array) -> UOp:
         """A store of a statistic of each row, which is in scratch memory."""
         (row,) = self.loops(self.rows)
         address = self.only_new_rows(self.at(store.src[0], row), row)
-        store = self.store(address, found.load(row), row)
+        store = self.store(address, values.load(row), row)
         return with_loops(store, [*self.grid, *loops_of(store)])
 
 

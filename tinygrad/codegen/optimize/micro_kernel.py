@@ -46,21 +46,21 @@ PANEL, ACCUMULATORS, ROWS, WINDOW = 0, 1, 2, 3
 
 def tile_contraction(nest: Nest) -> bool:
     """Tile the nest if it is one contraction; returns whether it is tiled."""
-    found = find_contraction(nest)
-    if found is None:
+    contraction = find_contraction(nest)
+    if contraction is None:
         return False
     if nest.renderer.target.vector_bytes < MIN_VECTOR_BYTES:
-        tile_scalars(nest, found)
+        tile_scalars(nest, contraction)
         return True
-    if tile_skinny_product(nest, found):
+    if tile_skinny_product(nest, contraction):
         return False
     original = nest.root
-    found = stage_windows(nest, found)
-    tiling = choose_tiling(found, nest.renderer)
+    contraction = stage_windows(nest, contraction)
+    tiling = choose_tiling(contraction, nest.renderer)
     if tiling is None:
         nest.root = original
         return False
-    _MicroKernel(nest, found, tiling).build()
+    _MicroKernel(nest, contraction, tiling).build()
     return True
 
 
@@ -68,39 +68,39 @@ def tile_inner(nest: Nest, lanes: UOp | None) -> bool:
     """Tile a nest inside of other loops if it is a contraction, with lanes along a loop if one is
     given; returns whether it is tiled.
     """
-    found = find_contraction(nest)
-    tiling = None if found is None else choose_tiling(found, nest.renderer, lanes)
-    if found is None or tiling is None:
+    contraction = find_contraction(nest)
+    tiling = None if contraction is None else choose_tiling(contraction, nest.renderer, lanes)
+    if contraction is None or tiling is None:
         return False
-    _MicroKernel(nest, found, tiling).build()
+    _MicroKernel(nest, contraction, tiling).build()
     return True
 
 
-def stage_windows(nest: Nest, found: Contraction) -> Contraction:
+def stage_windows(nest: Nest, contraction: Contraction) -> Contraction:
     """Stage operands that sliding windows read under a condition; staged reads need none."""
     untiled: frozenset[UOp] = frozenset()
-    for operand in found.operands:
+    for operand in contraction.operands:
         for load in [u for u in operand.toposort() if u.op is Ops.LOAD]:
             footprint = find_footprint(
-                load, loops_of(found.reduce), found.products(), nest.factory, WINDOW
+                load, loops_of(contraction.reduce), contraction.products(), nest.factory, WINDOW
             )
             if footprint is not None and not untiled:
                 nest.root = nest.root.substitute({load: footprint.load})
                 nest.note("windows staged")
                 untiled = footprint.outside
-    if nest.stores[0] is found.store:
-        return found
+    if nest.stores[0] is contraction.store:
+        return contraction
     again = find_contraction(nest)
     assert again is not None, "a contraction stays one when an operand is staged"
     again.untiled = untiled
     return again
 
 
-def tile_scalars(nest: Nest, found: Contraction) -> None:
+def tile_scalars(nest: Nest, contraction: Contraction) -> None:
     """Tile for a target without vectors: a work item holds a square of scalar accumulators."""
     fit = Fit.MASKED if nest.is_in_place() else Fit.OVERLAP
     tile: list[UOp] = []
-    for axes in found.axes:
+    for axes in contraction.axes:
         longest = max((r for r in axes if is_static(r)), key=extent, default=None)
         if longest is not None and extent(longest) >= SCALAR_TILE:
             tile.append(nest.split(longest, SCALAR_TILE, AxisType.TILE, fit)[1])
@@ -129,12 +129,12 @@ class _Loops:
 class _MicroKernel:
     """The nest of a contraction while a tiling is applied to it, step by step."""
 
-    def __init__(self, nest: Nest, found: Contraction, tiling: Tiling) -> None:
+    def __init__(self, nest: Nest, contraction: Contraction, tiling: Tiling) -> None:
         self.nest = nest
-        self.found = found
+        self.contraction = contraction
         self.tiling = tiling
         self.factory: RangeFactory = nest.factory
-        self.shared = found.shared
+        self.shared = contraction.shared
         self.outer_reduction: list[UOp] = []
 
     @property
@@ -195,7 +195,7 @@ class _MicroKernel:
         may_overlap = not nest.is_in_place()
         rows: list[UOp] = []
         tile: list[UOp] = []
-        for axis in self.found.axes[1 - tiling.side]:
+        for axis in self.contraction.axes[1 - tiling.side]:
             factor = tiling.rows.get(axis, 1)
             if factor == 1:
                 rows.append(axis)
@@ -206,7 +206,7 @@ class _MicroKernel:
             if outer is not None:
                 rows.append(outer)
         width = tiling.lanes * tiling.vectors
-        columns = [r for r in self.found.axes[tiling.side] if r is not tiling.axis]
+        columns = [r for r in self.contraction.axes[tiling.side] if r is not tiling.axis]
         fits = may_overlap and extent(tiling.axis) >= width
         fit = Fit.OVERLAP if fits else Fit.MASKED
         block, inner = nest.split(tiling.axis, width, AxisType.TILE, fit)
@@ -219,7 +219,7 @@ class _MicroKernel:
             vectors = [outer]
         else:
             lane = nest.set_kind(inner, AxisType.VECTOR)
-        return _Loops(list(self.found.shared), rows, columns, tile, vectors, lane)
+        return _Loops(list(self.contraction.shared), rows, columns, tile, vectors, lane)
 
     def block_reduction(self, max_steps: int) -> None:
         """Split the reduction into blocks of at most `max_steps`, innermost axes first."""
@@ -242,7 +242,10 @@ class _MicroKernel:
 
     def choose_grid(self, loops: _Loops, hoisted: bool) -> list[UOp]:
         """The loops of the grid, outermost first; rows may be split to get enough work items."""
-        if self.found.is_inner or self.nest.work() < 4 * self.nest.renderer.target.parallel_work:
+        if (
+            self.contraction.is_inner
+            or self.nest.work() < 4 * self.nest.renderer.target.parallel_work
+        ):
             return []
         threads = self.nest.renderer.target.threads
         wanted = threads * (2 if self.outer_reduction else ITEMS_PER_THREAD)

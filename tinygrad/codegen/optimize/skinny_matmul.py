@@ -21,11 +21,11 @@ from tinygrad.uop.ops import AxisType, UOp
 MAX_SKINNY_OUTPUTS = 8
 
 
-def tile_skinny_product(nest: Nest, found: Contraction) -> bool:
+def tile_skinny_product(nest: Nest, contraction: Contraction) -> bool:
     """Make a register tile of the skinny side; returns whether the product is skinny."""
     for side in (0, 1):
-        skinny = found.axes[side]
-        if is_skinny(skinny) and not found.shared and is_k_contiguous(found, side):
+        skinny = contraction.axes[side]
+        if is_skinny(skinny) and not contraction.shared and is_k_contiguous(contraction, side):
             tile = [nest.set_kind(axis, AxisType.TILE) for axis in skinny]
             store = nest.stores[0]
             nest.reorder(store, [*[r for r in loops_of(store) if r not in tile], *tile])
@@ -39,12 +39,14 @@ def is_skinny(axes: list[UOp]) -> bool:
     return all(map(is_static, axes)) and 1 < math.prod(map(extent, axes)) <= MAX_SKINNY_OUTPUTS
 
 
-def is_k_contiguous(found: Contraction, side: int) -> bool:
+def is_k_contiguous(contraction: Contraction, side: int) -> bool:
     """Whether the operand of the wide side is contiguous along no output axis.
 
     The operand of the skinny side is computed again for each wide output, so it must be cheap.
     """
-    skinny, wide = found.operands[side], found.operands[1 - side]
+    skinny, wide = contraction.operands[side], contraction.operands[1 - side]
     if any(u.op in SLOW_OPERATIONS for u in skinny.toposort()):
         return False
-    return not any(is_contiguous(wide, axis, found.free) for axis in found.axes[1 - side])
+    return not any(
+        is_contiguous(wide, axis, contraction.free) for axis in contraction.axes[1 - side]
+    )

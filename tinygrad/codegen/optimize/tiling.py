@@ -96,14 +96,14 @@ class _Panel:
 
 
 def choose_tiling(
-    found: Contraction, renderer: Renderer, lanes: UOp | None = None
+    contraction: Contraction, renderer: Renderer, lanes: UOp | None = None
 ) -> Tiling | None:
     """The tiling of least cost, with lanes along one axis if given, or None if none applies."""
     best: Tiling | None = None
     for side in (0, 1):
-        search = _Search(found, side, renderer)
-        for axis in found.axes[side]:
-            if not is_static(axis) or extent(axis) < 2 or axis in found.untiled:
+        search = _Search(contraction, side, renderer)
+        for axis in contraction.axes[side]:
+            if not is_static(axis) or extent(axis) < 2 or axis in contraction.untiled:
                 continue
             if lanes is not None and axis is not lanes:
                 continue
@@ -130,16 +130,16 @@ def _is_masked(operand: UOp) -> bool:
 class _Search:
     """The search for one choice of the panel side."""
 
-    def __init__(self, found: Contraction, side: int, renderer: Renderer) -> None:
-        self.found = found
+    def __init__(self, contraction: Contraction, side: int, renderer: Renderer) -> None:
+        self.contraction = contraction
         self.side = side
-        self.panel, self.other = found.operands[side], found.operands[1 - side]
+        self.panel, self.other = contraction.operands[side], contraction.operands[1 - side]
         self.row_axes = self.by_contiguity(
-            [r for r in found.axes[1 - side] if is_static(r) and r not in found.untiled]
+            [r for r in contraction.axes[1 - side] if is_static(r) and r not in contraction.untiled]
         )
         self.registers = renderer.target.vector_registers
         self.max_lanes = renderer.target.vector_bytes // max(
-            found.reduce.dtype.itemsize, self.panel.dtype.itemsize
+            contraction.reduce.dtype.itemsize, self.panel.dtype.itemsize
         )
         # staged rows are computed once, in vectors, before they are broadcast
         self.rows_staged = _arithmetic(self.other) >= MIN_STAGED_OPERATIONS
@@ -150,7 +150,7 @@ class _Search:
 
     def by_contiguity(self, axes: list[UOp]) -> list[UOp]:
         """The axes, those of small stride first."""
-        free = self.found.free
+        free = self.contraction.free
         loads = [u for u in self.other.toposort() if u.op is Ops.LOAD]
 
         def key(axis: UOp) -> int:
@@ -164,27 +164,27 @@ class _Search:
         limit = MAX_ROWS_OF_ONE_VECTOR if vectors == 1 else MAX_ROWS
         max_rows = min(limit, (self.registers - 1 - vectors) // vectors)
         if self.rows_staged:
-            row_bytes = self.found.reduction_size() * self.other.dtype.itemsize
+            row_bytes = self.contraction.reduction_size() * self.other.dtype.itemsize
             max_rows = max(1, min(max_rows, MAX_ROW_BYTES // row_bytes))
         axes = self.row_axes[:4]
-        total = math.prod(extent(r) for r in self.found.axes[1 - self.side])
+        total = math.prod(extent(r) for r in self.contraction.axes[1 - self.side])
         # rows of symbolic size stay loops
-        found = [] if axes else [_RowTile((), 1, total)]
+        candidates = [] if axes else [_RowTile((), 1, total)]
         for i, first in enumerate(axes):
             n = extent(first)
             for f in range(1, min(max_rows, n) + 1):
-                if self.found.is_inner and n % f:
+                if self.contraction.is_inner and n % f:
                     continue
                 blocks = ceildiv(n, f)
-                found.append(_RowTile(((first, f),), f, blocks * (total // n)))
+                candidates.append(_RowTile(((first, f),), f, blocks * (total // n)))
                 if f == 1 or f * 2 > max_rows:
                     continue
                 for second in axes[i + 1 :]:
                     m = extent(second)
                     for g in range(2, min(max_rows // f, m) + 1):
                         tiles = blocks * ceildiv(m, g) * (total // (n * m))
-                        found.append(_RowTile(((first, f), (second, g)), f * g, tiles))
-        return found
+                        candidates.append(_RowTile(((first, f), (second, g)), f * g, tiles))
+        return candidates
 
     def along(self, axis: UOp) -> Tiling | None:
         """The tiling of least cost with lanes along `axis`."""
@@ -217,14 +217,14 @@ class _Search:
 
     def panel_along(self, axis: UOp) -> _Panel:
         """The properties of the panel side with lanes along `axis`."""
-        others = points(frozenset(self.found.shared)) * math.prod(
-            extent(r) for r in self.found.axes[self.side] if r is not axis
+        others = points(frozenset(self.contraction.shared)) * math.prod(
+            extent(r) for r in self.contraction.axes[self.side] if r is not axis
         )
         return _Panel(
             extent(axis),
             others,
-            self.found.reduction_size() * others,
-            is_contiguous(self.panel, axis, self.found.free),
+            self.contraction.reduction_size() * others,
+            is_contiguous(self.panel, axis, self.contraction.free),
             self.is_scattered(),
             self.is_simple(),
             self.store_cost(axis),
@@ -235,7 +235,7 @@ class _Search:
         panels = panel.others * ceildiv(panel.extent, columns)
         # in a blocked reduction each chunk of rows packs the panel
         limit = MAX_PANEL if panels > 1 else MAX_SINGLE_PANEL
-        is_blocked = self.found.reduction_size() * columns > limit
+        is_blocked = self.contraction.reduction_size() * columns > limit
         chunks = ceildiv(REPACKED_CHUNKS, panels) if is_blocked else 1
         copy = COPY_CONTIGUOUS if panel.is_contiguous else COPY_STRIDED
         return panel.steps * ceildiv(panel.extent, columns) * columns * copy * chunks
@@ -258,14 +258,14 @@ class _Search:
 
     def is_scattered(self) -> bool:
         """Whether the panel has a large stride along the reduction, so that it is slow in place."""
-        free = self.found.free
-        axis = self.found.reduce.src[-1]
+        free = self.contraction.free
+        axis = self.contraction.reduce.src[-1]
         loads = [u for u in self.panel.toposort() if u.op is Ops.LOAD]
         strides = [free.stride(index_of(u), axis) for u in loads]
         return any(s is None or abs(s) * self.panel.dtype.itemsize >= 256 for s in strides)
 
     def store_cost(self, axis: UOp) -> float:
         """The cycles of storing all outputs with lanes along `axis`."""
-        outputs = points(frozenset(loops_of(self.found.store)))
-        stride = self.found.free.stride(index_of(self.found.store), axis)
+        outputs = points(frozenset(loops_of(self.contraction.store)))
+        stride = self.contraction.free.stride(index_of(self.contraction.store), axis)
         return outputs * (1 / self.max_lanes if stride == 1 else STORE_STRIDED)
