@@ -21,11 +21,15 @@ class WantedNodes:
     def __init__(self) -> None:
         self._searches = 0
         self._lazy: set[UOp] = set()
+        self._required: set[UOp] | None = None
 
     def is_required(self, node: UOp) -> bool:
         """Whether `node` is the value of a tensor that requires a gradient."""
-        found = live_tensors.settled_at(node) if node.op is Ops.BUFFER else live_tensors.unsettled()
-        return any(x.uop is node and x._requires_grad for x in found)
+        if node.op is Ops.BUFFER:
+            return any(x._requires_grad for x in live_tensors.settled_at(node))
+        if self._required is None:
+            self._required = {x.uop for x in live_tensors.unsettled() if x._requires_grad}
+        return node in self._required
 
     def meet(self, nodes: Collection[UOp]) -> bool:
         """Whether `nodes` has one of them."""
