@@ -111,9 +111,10 @@ def read_buffer(buffer: Buffer) -> Array:
 
 
 def note_host_array(node: UOp) -> None:
-    """If a BUFFER node is a host array, all processes read it, each from its own memory: what it
-    holds becomes part of what they do next, so that processes with unequal arrays are found.
-    Nothing in a single process.
+    """Let processes compare a host array, if the BUFFER node is one.
+
+    Each process reads the array from its own memory. Its content becomes part of the digest of the
+    next step, so processes with unequal arrays are found. Does nothing in a single process.
     """
     device = node.arg.device
     if current_local_devices().is_all or not isinstance(device, str) or is_file(device):

@@ -85,8 +85,8 @@ def _place_temporaries(plan: ExecutionPlan, share: bool) -> TemporaryLayout:
 
 
 def _lifetime(span: tuple[int, int], nbytes: int) -> Lifetime:
-    """The lifetime of a temporary. The memory of a small one is not reused at once, so that the
-    next kernels need not wait for those that read it.
+    """The lifetime of a temporary. Reuse of a small one is delayed, so that the next kernels
+    can run beside those that read it.
     """
     first, last = span
     delay = REUSE_DELAY_ITEMS if nbytes <= SMALL_TEMPORARY_BYTES else 0

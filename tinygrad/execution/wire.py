@@ -1,4 +1,4 @@
-"""Messages between processes: the seam below which a transport is.
+"""Messages between processes: the interface of a transport.
 
 Input: messages of which this process has one end. Output: sent bytes, and received memory.
 Invariant: all processes start the messages between two devices in one order, so the n-th that one

@@ -1,9 +1,9 @@
 """Closure: what a captured function uses without taking it as an argument.
 
-Such are weights, caches, running statistics, and numbers in attributes. Input: the recording of the
-captured call, and the memory that its items read and write. Output: whether a later call may replay
-it. Invariant: a tensor that was moved, resharded or exchanged is noticed. Pending writes to a
-tensor are realized before the items run.
+Examples are weights, caches, running statistics, and numbers in attributes. Input: the recording of
+the captured call, and the memory that its items read and write. Output: whether a later call may
+replay it. Invariant: a tensor that was moved, resharded or exchanged is noticed. Pending writes to
+a tensor are realized before the items run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kept tensors: those that a function creates and leaves in places other than its result.
 
-Such are gradients, and tensors in attributes, dicts, lists and closure cells. Input: what the
+Examples are gradients, and tensors in attributes, dicts, lists and closure cells. Input: what the
 function reaches before and after a call. Output: the places, as far as a replay can fill them.
 """
 

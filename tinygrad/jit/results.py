@@ -1,10 +1,10 @@
 """What a call leaves behind: its result, and the tensors that the function keeps elsewhere.
 
 Input: the result and the places of the captured call. Output: those of another call, before its
-replay, which computes their content. Invariant: a tensor that the function keeps, and its aliases,
-have the content that the call that made them gave them, as long as anything but their place refers
-to them. Tensors that are views of an argument, or have a size that depends on a bound Variable, are
-new in each call. All others are the same objects, overwritten by each call.
+replay, which computes their content. Invariants: later calls do not change a tensor that the
+function keeps, or its aliases, as long as anything but their place refers to them. Tensors that are
+views of an argument, or have a size that depends on a bound Variable, are new in each call. All
+others are the same objects, overwritten by each call.
 """
 
 from __future__ import annotations

@@ -132,8 +132,8 @@ def place_constant(value: UOp, target: TensorDevice, shape: tuple[sint, ...]) ->
 
 
 def lower_allreduce(node: UOp, ctx: LayoutLowering) -> UOp:
-    """A collective. Movement that `simplify` sank below it is hoisted above it again, so that the
-    messages are those of the value before movement.
+    """A collective. Movement below it, which `simplify` sank, is hoisted above it again, so that
+    the messages carry the value before that movement.
     """
     source = node.src[0]
     target = node.arg

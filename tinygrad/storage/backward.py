@@ -1,4 +1,4 @@
-"""Gradients through stored values: as if nothing had ever been stored, with stored values used.
+"""Gradients through stored values: they do not depend on what was stored.
 
 Input: a node, its upstream gradient, and the tensors to differentiate by. Output: their gradients.
 Invariant: a gradient does not depend on what was stored; if it cannot be had, because a history was

@@ -1,10 +1,9 @@
-"""Copy on write: a write to one tensor leaves tensors that are no aliases of it unchanged.
+"""Copy on write: a write to a tensor changes its aliases, and no other tensor.
 
 Equal nodes of the graph are one object, so `a = x + 1` and `b = x + 1` are computed once, into one
-buffer; and `x.repeat(2)` is movement of the buffer of `x`, though it is no view. Input: the nodes
-that tensors were realized to, and the tensor about to be written. Output: copies of the shared
-memory for all tensors that are no aliases. Invariant: the aliases of a tensor see a write to it,
-and no other tensor does.
+buffer. `x.repeat(2)` is movement of the buffer of `x`, but not a view of it. Input: the nodes that
+tensors were realized to, and the tensor about to be written. Output: copies of the shared memory
+for all tensors that are not aliases.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Input: functions that change what tensors refer to. Output: the same functions, one at a time over
 all threads. Invariant: no thread sees a realization or an assignment half done. The lock is
-reentrant, and whoever holds it waits for devices only.
+reentrant, and its holder waits for devices only.
 """
 
 from __future__ import annotations

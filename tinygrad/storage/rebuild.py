@@ -1,4 +1,4 @@
-"""Rebuilding graphs over other nodes: each node once, whatever the number of roots.
+"""Rebuild graphs over other nodes, each node once for all roots.
 
 Input: a root, the nodes above those to replace, and the replacements. Output: the root over the
 replacements. Invariant: a rebuilt write is pending if the write was.

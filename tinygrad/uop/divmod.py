@@ -1,8 +1,8 @@
 """Simplification of integer division and remainder, from reshapes and repeats.
 
 Input: `x // d` and `x % d`, which round toward zero as in C, with canonical sources. Output: the
-same value with fewer divisions, or None. Every rule proves by bounds that nothing wraps and, as
-division rounds toward zero, that a sum which it splits is not negative.
+same value with fewer divisions, or None. Every rule proves by bounds that nothing wraps. Since
+division rounds toward zero, a rule that splits a sum also proves that it is not negative.
 """
 
 from __future__ import annotations

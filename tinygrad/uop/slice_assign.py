@@ -149,8 +149,8 @@ def _undo_step(source: UOp, step: ViewStep, value: UOp) -> UOp:
 
 
 def match_slice_assign(node: UOp) -> SliceAssign | None:
-    """The slice that an ASSIGN changes, or None if it changes anything else, or if the devices of
-    the new elements are not those of the memory that they go to.
+    """The slice that an ASSIGN changes. None if it changes more than a slice, or if the new
+    elements are on other devices than the target.
     """
     target, value = node.src
     if value.op is not Ops.WHERE or not _is_content(value.src[2], target):

@@ -1,4 +1,4 @@
-"""What a program for a GPU needs of a multiprocessor, and how many warps of it run at a time.
+"""Estimates of the registers, shared memory and occupancy of a GPU program.
 
 In: a linear program, without a compiler or a GPU. Out: estimates of its registers and its shared
 memory, and its occupancy: resident warps, of those that a multiprocessor can hold.

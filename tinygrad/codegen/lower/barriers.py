@@ -72,8 +72,10 @@ def _parse(linear: list[UOp]) -> _Loop:
 
 
 def _place(loop: _Loop, shared: Accesses, result: list[UOp]) -> tuple[Accesses, Accesses, bool]:
-    """Append a loop. Returns which of the `shared` accesses are before its first barrier, which are
-    after its last one, and whether it has a barrier that every run of it passes.
+    """Append a loop to `result`.
+
+    Returns the `shared` accesses before its first barrier, those after its last one, and whether
+    every run of the loop passes a barrier.
     """
     before: set[UOp] = set()
     pending: set[UOp] = set()

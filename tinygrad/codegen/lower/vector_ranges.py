@@ -152,8 +152,9 @@ class _Expansion:
         return UOp(Ops.LOAD, u.dtype.vec(count), (src[0], *wide))
 
     def lane_offsets(self, index: UOp, axis: UOp) -> tuple[UOp, tuple[int, ...]] | None:
-        """The lowest index of all lanes and the constant offset of each lane from it, if they are
-        not contiguous but so close that a contiguous load has them all.
+        """The lowest index of all lanes, and the constant offset of each lane from it.
+
+        None if the lanes are contiguous, or too far apart for one contiguous load.
         """
         if self.free.stride(index, axis) in {0, 1}:
             return None

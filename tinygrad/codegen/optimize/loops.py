@@ -119,7 +119,7 @@ def outermost_loop(store: UOp) -> UOp | None:
 
 
 def _overwriting(stores: list[UOp]) -> set[UOp]:
-    """The stores that write what another one reads, and those that read it."""
+    """Stores with a write-after-read hazard: one reads memory that the other writes."""
     if len(stores) == 1:
         return set()
     writer = {pointer_of(store.src[0]): store for store in stores}

@@ -41,9 +41,9 @@ class Pipeline:
     `devices[i]` is the device of its input, or the layout over several: a `Sharding`, a tuple of
     names or a `Mesh` (both replicated). Parameters of a stage that are not on these devices are
     moved there; others keep their layout. A parameter that stages on different devices share is
-    replicated on all of them. `schedule` is "1f1b", under which a stage keeps as many microbatches
-    as stages follow, itself included, or "gpipe", under which it keeps all. `timetable` is the task
-    of each stage in each tick. Raises ValueError if there is not one place for each stage, and as
+    replicated on all of them. With `schedule` "gpipe" a stage keeps all microbatches; with "1f1b"
+    it keeps as many as there are stages from itself to the last. `timetable` is the task of each
+    stage in each tick. Raises ValueError if there is not one place for each stage, and as
     `make_timetable` does.
 
     >>> first, second = nn.Linear(4, 8), nn.Linear(8, 2)

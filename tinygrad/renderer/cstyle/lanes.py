@@ -1,4 +1,4 @@
-"""Vectors on GPUs: a vector in memory is one access, arithmetic on vectors is written by lanes.
+"""Vectors on GPUs: one access in memory, and scalar arithmetic for each lane.
 
 A vector is a struct of an array of lanes. Each lane of a vector value is a scalar node, which the
 scalar writers write.

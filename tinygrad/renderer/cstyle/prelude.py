@@ -37,7 +37,7 @@ def _defined_name(code: str) -> str:
 
 
 def used_definitions(text: str, definitions: Mapping[str, str]) -> str:
-    """The definitions that `text` uses, and those that they use, each after what it uses."""
+    """The definitions that `text` uses, directly or not, in order of dependency."""
     found: dict[str, str] = {}
 
     def visit(source: str) -> None:

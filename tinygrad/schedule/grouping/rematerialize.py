@@ -27,8 +27,10 @@ from tinygrad.uop.ops import UOp
 
 @dataclass(eq=False)
 class _Gathered:
-    """A replicated value in an entry: `recipe` are the positions of the items that make it from
-    inputs alone, `uses` those of its readers, `dropped` those before which it is rematerialised.
+    """A replicated value in an entry.
+
+    The fields are positions of items in the plan: `recipe` computes the value from inputs alone,
+    `uses` read it, and before those in `dropped` it is rematerialised.
     """
 
     entry: int

@@ -157,8 +157,9 @@ def all_reduce(
 
 
 def _layout_to_send(source: Sharding, target: Sharding) -> Sharding:
-    """The layout on the source's devices in which a reduction is sent to other devices: sharded as
-    the target if there are as many devices, so that each sends one block.
+    """The layout of a reduction on the source's devices, before it is sent to other devices.
+
+    It is sharded like the target if there are as many devices: then each sends one block.
     """
     if target.is_replicated or len(target) != len(source):
         return source.without_partial()

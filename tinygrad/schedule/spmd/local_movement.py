@@ -34,8 +34,10 @@ def lower_reduction(node: UOp, value: UOp) -> UOp:
 
 
 def lower_movement(node: UOp, value: UOp) -> UOp:
-    """A movement op. Of each sharded axis that it moves elements along, `ranges` has the range that
-    the source holds and the one that the op computes from it.
+    """A movement op on local shapes.
+
+    `ranges` has two ranges for each sharded axis along which elements move: the one that the source
+    holds, and the one that the op computes from it.
     """
     source, op = node.src[0], node.op
     layout = source.layout

@@ -19,8 +19,9 @@ def gradient_of_copy(gradient: N, node: Node) -> N:
     """The gradient by the source of a COPY, in the layout of the source or unmoved.
 
     The gradient of an all-to-all is an all-to-all. The gradient of a value that was all-gathered or
-    sliced stays where it is, until it meets another value, if moving it costs bytes. A replicated
-    gradient is sliced at once, which is free. The gradient by a value in a file stays.
+    sliced keeps its layout if resharding it sends bytes: it is resharded when it meets another
+    value. A replicated gradient is sliced at once, which sends nothing. The gradient by a value in
+    a file is not moved to the file.
     """
     target = unreduced_layout(node.src[0].device)
     return gradient if _stays(gradient, target, node.device) else gradient.copy_to_device(target)

@@ -144,9 +144,9 @@ def reshard(
 ) -> N:
     """`node` in another layout over the same devices, moving as few bytes as possible.
 
-    `consumer` is the op that needs it, if the reshard is implicit, and `views` are the ops that it
-    applies to its operands. Raises ShardingError for an implicit reshard that moves bytes under
-    `SHARDING="strict"`.
+    `consumer` is the op that needs the layout, None if the user asked for it. `views` are the ops
+    that the consumer applies to its operands. Raises ShardingError for an implicit reshard that
+    moves bytes under `SHARDING="strict"`.
     """
     if consumer is None:
         return _resharded(node, layout, None)

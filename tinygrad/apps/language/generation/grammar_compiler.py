@@ -1,7 +1,7 @@
 """Compiles the grammars of requests, each for a bounded time, and keeps the last ones.
 
-Input: rules from outside. Output: `Grammar`s. Invariant: whoever does not wait for a grammar is not
-held up by one.
+Input: rules from outside. Output: `Grammar`s. Invariant: a request without a grammar never waits
+for one.
 """
 
 from __future__ import annotations

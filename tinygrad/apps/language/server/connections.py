@@ -43,7 +43,7 @@ class ConnectionLimits:
 
 
 def connection_limits() -> ConnectionLimits:
-    """The limits that the limit of open files allows, after raising it as far as it goes."""
+    """The limits of connections, after raising the limit of open files as far as possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + RESERVED_DESCRIPTORS + ROUNDS * MAX_ACCEPTED_AT_ONCE
     if soft != resource.RLIM_INFINITY and soft < wanted:

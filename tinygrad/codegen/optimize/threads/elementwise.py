@@ -78,8 +78,8 @@ def order_loops(nest: Nest) -> None:
 def independent_loops(nest: Nest) -> list[UOp]:
     """The outermost loops of all stores whose steps may run at the same time.
 
-    Where a nest writes what it reads, a reduction must be over before what it reads is written, so
-    all of these loops are outside of reductions.
+    If a nest writes memory that it reads, a reduction must end before its operands are overwritten.
+    So all of these loops are outside of reductions.
     """
     shared = nest.prefix()
     if not nest.is_in_place():

@@ -1,8 +1,8 @@
 """Fragments of matrices in the registers of a warp's lanes, and instructions on them.
 
 A fragment is a vector in each lane: its part of an operand of one `MatrixInstruction`, as the lane
-map says. It is read from a tile in shared memory, by loads that are as wide as neighbouring
-registers are neighbours in memory, or by a load of whole matrices where the target has one.
+map says. It is read from a tile in shared memory. Where the target can, one instruction loads whole
+matrices (`ldmatrix`); otherwise a load has as many elements as are contiguous in memory.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class FragmentSource:
         factory: RangeFactory,
         place: UOp | int = 0,
     ) -> UOp:
-        """The store to `registers`, from element `place` on, of neighbouring fragments along the
-        outer axis, of which the first is at an outer and a deep position in the tile.
+        """The store of neighbouring fragments along the outer axis to `registers`, from element
+        `place` on. `first` is the outer and the deep position of the first one in the tile.
         """
         lane_map = self.lane_map
         together = 1

@@ -5,8 +5,8 @@ threads computes a row. Its threads reduce every few elements each; then a group
 exchanges its values by shuffles, a larger one through shared memory. What the nest stores for each
 element of the row is shared likewise, so that a softmax or a norm is one nest of one pass.
 
-Where neighbouring outputs rather than neighbouring terms are contiguous, the threads of a group are
-as far apart as there are groups in a block, and neighbouring threads read neighbouring columns.
+If memory is contiguous along the outputs, not along the reduction axis, threads are interleaved:
+neighbouring threads belong to neighbouring groups, and read neighbouring columns.
 """
 
 from __future__ import annotations

@@ -177,8 +177,10 @@ def copy_between(to: Gpu, destination: int, origin: Gpu, source: int, nbytes: in
 
 @contextlib.contextmanager
 def read_peers(gpu: Gpu, others: Sequence[Gpu]) -> Iterator[None]:
-    """Within, kernels of `gpu` read memory of others: after what these were given before, which
-    wrote it, and before what they are given later, which may overwrite it.
+    """In this block, kernels of `gpu` may read memory of others.
+
+    They wait for the earlier work of the others, which wrote the memory. Later work of the others,
+    which may overwrite it, waits for them.
     """
     with LOCK:
         for other in others:
