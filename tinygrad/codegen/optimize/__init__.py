@@ -19,6 +19,7 @@ Products and convolutions:
 Softmaxes between products, as in attention:
 
     chain.py               matches them
+    chain_softmax.py           the softmax in its weights
     chain_blocks.py        computes them in blocks
     chain_bounds.py            skips blocks that a mask excludes
     online_softmax.py          with a running maximum
