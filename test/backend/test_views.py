@@ -151,7 +151,7 @@ def test_the_value_written_may_read_the_same_memory(maker: str, place: str) -> N
 def test_a_write_may_read_other_memory_before_and_after_a_write(place: str, part: Any) -> None:
     # a lazy value that is equal to the stored one
     x = MAKERS["stored"](PLACES[place])
-    y = -(-x)
+    y = x.neg().neg()
     x += 1
     y[part] += x[1] * 2
     expected = VALUES.copy()
