@@ -88,6 +88,32 @@ def test_the_gradients_of_a_convolution_exchange_halo_rows() -> None:
     assert dw.device is w.device
 
 
+@pytest.mark.parametrize("options", [{}, {"padding": 1, "dilation": 2}], ids=str)
+def test_sharded_output_channels_all_reduce_a_gradient_of_the_size_of_the_image(
+    options: dict[str, int],
+) -> None:
+    x, w = placed(array(*IMAGE), REPLICATED), placed(array(*KERNEL), on(0))
+    (dx,) = x.conv2d(w, **options).square().sum().gradient(x)
+    # and not of nine images, one for each element of the kernel
+    assert moved(dx) == {"all_reduce": 6 * 16 * ROW}
+    assert_same_as_on_one_device(
+        lambda x, w: x.conv2d(w, **options),
+        [array(*IMAGE), array(*KERNEL)],
+        [REPLICATED, on(0)],
+        rtol=1e-4,
+        atol=1e-3,
+    )
+
+
+def test_an_all_reduced_value_that_is_only_summed_is_summed_before() -> None:
+    x, w = placed(array(64, 128), on(1)), placed(array(128, 32), on(0))
+    assert moved((x @ w).sum(0)[4:12]) == {"all_reduce": 12 * 8 * 4}
+    product = x @ w
+    assert moved(product.sum(0), product) == moved(x @ w)
+    expected = (array(64, 128) @ array(128, 32)).sum(0)
+    np.testing.assert_allclose(product.sum(0).numpy(), expected, rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize("program", [lambda x: x.max_pool2d(2), lambda x: x[:, :, ::2]])
 def test_windows_that_do_not_overlap_need_no_halo(program: Callable[..., Tensor]) -> None:
     x = images()

@@ -22,6 +22,7 @@ from typing import cast
 from tinygrad.codegen import PASSES as CODEGEN
 from tinygrad.schedule.comm.halo import sink_halo_copies
 from tinygrad.schedule.comm.merge_allreduces import merge_allreduces
+from tinygrad.schedule.comm.reduce_first import reduce_first
 from tinygrad.schedule.comm.simplify import keep_round_trips, simplify_communication
 from tinygrad.schedule.comm.sink_into_scatter import sink_into_scatters
 from tinygrad.schedule.execution_plan import PLAN, ExecutionPlan, keep_local_items
@@ -59,6 +60,7 @@ COMMUNICATION: tuple[Pass[None], ...] = (
     Pass("keep round trips", lambda sink, _: keep_round_trips(sink), TENSOR, TENSOR),
     Pass("simplify communication", lambda sink, _: simplify_communication(sink), TENSOR, TENSOR),
     Pass("merge all-reduces", lambda sink, _: merge_allreduces(sink), TENSOR, TENSOR),
+    Pass("reduce before all-reduces", lambda sink, _: reduce_first(sink), TENSOR, TENSOR),
 )
 
 LAYOUTS: tuple[Pass[PlanOptions], ...] = (

@@ -5,6 +5,7 @@
     simplify.py            rules: merges copies and all-reduces, hoists all-reduces over movement
     dynamic_slice.py       one of these rules: a slice at a symbolic offset becomes a gather
     merge_allreduces.py    does one of several all-reduces of views of one value
+    reduce_first.py        sinks all-reduces below movement and sums that leave fewer elements
 
 Input and output: the tensor graph. Invariant: every value keeps its shape, dtype and device.
 """
