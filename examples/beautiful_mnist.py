@@ -2,7 +2,7 @@
 
     python examples/beautiful_mnist.py
 
-Settings: BS (images a step, 512), STEPS (70), TARGET_EVAL_ACC_PCT (exit with an error below it).
+Settings: BS=512 (images a step), STEPS=70, TARGET_EVAL_ACC_PCT (exit with an error below it).
 """
 
 from collections.abc import Callable

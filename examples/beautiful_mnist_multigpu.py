@@ -3,10 +3,12 @@
     GPUS=2 python examples/beautiful_mnist_multigpu.py
     mpiexec -n 2 python examples/beautiful_mnist_multigpu.py
 
-The code of the model is the same. Its parameters are replicated; each batch is sharded along its
-first axis; gradients and BatchNorm statistics are those of the global batch. Settings: GPUS
-(devices, 2), BS (images a step on all devices together, 512), STEPS (70), TARGET_EVAL_ACC_PCT (exit
-with an error below it). Under `mpiexec`, each process has one of the devices, or RANK_DEVICES.
+The code of the model is the same. Its parameters are replicated, and each batch is sharded along
+its first axis. Gradients and BatchNorm statistics are those of the global batch. Under `mpiexec`,
+each process has one of the devices, or RANK_DEVICES.
+
+Settings: GPUS=2 (devices), BS=512 (images a step on all devices together), STEPS=70,
+TARGET_EVAL_ACC_PCT (exit with an error below it).
 """
 
 from collections.abc import Callable

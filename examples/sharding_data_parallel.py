@@ -2,11 +2,11 @@
 
     GPUS=4 python examples/sharding_data_parallel.py
 
-The difference to the program for one device is two calls of `shard_`. Gradients of replicated
+It differs from the program for one device by two calls of `shard_`. Gradients of replicated
 parameters are all-reduced: each of n devices sends 2 (n - 1) / n times the size of the model, for
 any batch size. Nothing else is sent but the loss.
 
-Settings: GPUS (devices, 2 or more, 4), BS (images a step on all devices together, 512), STEPS (40).
+Settings: GPUS=4 (devices, at least 2), BS=512 (images a step on all devices together), STEPS=40.
 """
 
 from sharding_report import report

@@ -8,7 +8,7 @@ experts: letters are sorted into (group, expert, slot), and resharded from group
 back. Each reshard is an all-to-all, in which each of n devices sends (n - 1) / n² of the slots; the
 backward pass has two more. Weights of experts and their gradients are never sent.
 
-Settings: GPUS (devices, 2 or more, 4), BS (letters a step in each group, 256), STEPS (40).
+Settings: GPUS=4 (devices, at least 2), BS=256 (letters a step in each group), STEPS=40.
 """
 
 from pathlib import Path

@@ -6,7 +6,8 @@ Device (i, j) has shard i of each batch, and shard j of each hidden layer: of th
 first matrix and the rows of the second. Activations are all-reduced over the devices with the same
 shard of the batch, and gradients over those with the same shard of the layers.
 
-Settings: DP and TP (sizes of the mesh, 2 and 2), BS (images a step in all, 512), STEPS (40).
+Settings: DP=2 and TP=2 (sizes of the mesh), BS=512 (images a step on all devices together),
+STEPS=40.
 """
 
 from sharding_report import report

@@ -6,8 +6,8 @@ The batch is split into microbatches. A stage sends the activations of each one 
 gradient backward: the width of the model for every image, once each way between neighbours.
 Schedules differ in the number of microbatches in flight, whose inputs a stage keeps.
 
-Settings: GPUS (stages, 2 or more, 4), MICROBATCHES (8), SCHEDULE (1f1b or gpipe), BS (images a
-step, 512), STEPS (40).
+Settings: GPUS=4 (stages, at least 2), MICROBATCHES=8, SCHEDULE=1f1b (or gpipe), BS=512 (images a
+step), STEPS=40.
 """
 
 from collections.abc import Callable

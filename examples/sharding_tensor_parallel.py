@@ -8,7 +8,7 @@ layers, the activations are sharded along the sequence: a layer begins with an a
 with a reduce-scatter, in which each of n devices sends (n - 1) / n of the activations; the backward
 pass does the same.
 
-Settings: GPUS (devices, 2 or more, 4), BS (texts a step, 16), STEPS (40).
+Settings: GPUS=4 (devices, at least 2), BS=16 (texts a step), STEPS=40.
 """
 
 from pathlib import Path

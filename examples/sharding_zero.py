@@ -8,7 +8,7 @@ it is reduce-scattered. Each of n devices sends 2 (n - 1) / n times the size of 
 all-reduce. (If a batch is smaller than a parameter, the batch is sent instead: `BS=32` takes a
 tenth of these bytes.)
 
-Settings: GPUS (devices, 2 or more, 4), BS (images a step on all devices together, 512), STEPS (40).
+Settings: GPUS=4 (devices, at least 2), BS=512 (images a step on all devices together), STEPS=40.
 """
 
 from math import prod

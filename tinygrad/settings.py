@@ -206,21 +206,21 @@ DEBUG = ContextVar(
 )
 DEV = ContextVar("DEV", "", "The default device (`DEV=CPU`; `CPU=1` means the same).")
 CPU_COUNT = ContextVar(
-    "CPU_COUNT", 0, "Worker threads of the CPU devices together; 0 is every core we may use."
+    "CPU_COUNT", 0, "Worker threads of all CPU devices together; 0 is one for each available core."
 )
 RANKS = ContextVar(
     "RANKS", "", "`mpi` joins the processes of an MPI launcher when the package is imported."
 )
 RANK_DEVICES = ContextVar(
-    "RANK_DEVICES", 1, "The devices of each kind that a rank has, where `RANKS` joins them."
+    "RANK_DEVICES", 1, "The devices of each kind that a rank has, if `RANKS` is set."
 )
 RANK_HOST = ContextVar(
-    "RANK_HOST", "", "The name of the host of this rank; empty takes the name that MPI tells."
+    "RANK_HOST", "", "The name of the host of this rank; empty is the name that MPI gives."
 )
 RANKS_TIMEOUT = ContextVar(
     "RANKS_TIMEOUT",
     10,
-    "The seconds after which a rank that waits for another compares what both did.",
+    "The seconds that a rank waits for another before it compares what both did.",
 )
 CPU_LLVM = ContextVar(
     "CPU_LLVM", 1, "1 compiles CPU kernels in-process with LLVM, 0 with the system's C compiler."
@@ -228,8 +228,8 @@ CPU_LLVM = ContextVar(
 DEVICES_PER_GPU = ContextVar(
     "DEVICES_PER_GPU",
     1,
-    "Logical devices on each GPU: with 4, `CUDA:0` to `CUDA:3` share the first one, as do programs "
-    "for several GPUs that are tried on one.",
+    "Logical devices on each GPU: with 4, `CUDA:0` to `CUDA:3` share the first one, to try a "
+    "program for several GPUs on one.",
 )
 DEFAULT_FLOAT = ContextVar("DEFAULT_FLOAT", "float32", "The dtype of Python floats and of `rand`.")
 
@@ -237,7 +237,7 @@ JIT = ContextVar("JIT", 1, "0 turns `TinyJit` off, 1 replays a captured step as 
 JIT_VERIFY = ContextVar(
     "JIT_VERIFY",
     0,
-    "1 runs a function beside each replay of `TinyJit`, and raises JitError if anything differs.",
+    "1 also runs the function for each replay of `TinyJit`, and raises JitError if they differ.",
 )
 BEAM = ContextVar("BEAM", 0, NO_EFFECT)
 NOOPT = ContextVar("NOOPT", 0, "1 leaves kernels as plain loops.")
@@ -259,13 +259,13 @@ SHARDING = ContextVar(
     choices=("", "strict"),
 )
 RING = ContextVar(
-    "RING", 0, "1 reduces large tensors around a ring; 0 only does so where ALL2ALL is 0 too."
+    "RING", 0, "1 all-reduces large tensors around a ring; 0 does so only if ALL2ALL is 0 too."
 )
 ALL2ALL = ContextVar(
     "ALL2ALL",
     1,
-    "1 reduces large tensors by two all-to-all rounds of messages, inside of nodes and across them "
-    "where there are nodes; 2 does so in two rounds in any case.",
+    "1 all-reduces large tensors in two all-to-all rounds, and with several nodes inside of each "
+    "node first; 2 ignores nodes.",
 )
 
 SPEC = ContextVar(
@@ -278,8 +278,8 @@ SCHEDULE_CACHE = ContextVar("SCHEDULE_CACHE", 1, "1 schedules graphs of the same
 CACHE_MB = ContextVar(
     "CACHE_MB",
     256,
-    "The memory in MiB that plans and compiled kernels may keep together, by estimate; never more "
-    "than 1/16 of the memory that the process may use. The least recently used are dropped.",
+    "The memory in MiB of cached plans and compiled kernels, by estimate; at most 1/16 of the "
+    "memory that the process may use. The least recently used are dropped.",
 )
 CACHELEVEL = ContextVar("CACHELEVEL", 1, "0 turns the disk cache of compiled kernels off.")
 CACHEDIR = ContextVar("CACHEDIR", "", "The folder of caches; empty is the user's cache folder.")
@@ -364,14 +364,13 @@ def settings_page() -> str:
     """The text of docs/settings.md."""
     return f"""# Settings
 
-Each is an environment variable, read when the library is imported, and a name in
-`tinygrad.settings`. `with Context(NAME=value):` changes it for a block of code in the current
-thread, except `DEV`, `CPU_COUNT`, `CPU_LLVM` and `DEFAULT_FLOAT`, which are read once.
+A setting is an environment variable, read when the library is imported: `DEBUG=2 python program.py`.
+`with Context(DEBUG=2):` changes it for a block of code in the current thread, except `DEV`,
+`CPU_COUNT`, `CPU_LLVM` and `DEFAULT_FLOAT`, which are read once.
 This page is made from `tinygrad/settings.py` by `python docs/generate_settings.py`.
 
 {settings_table()}
-These settings of tinygrad 0.12 mean nothing here. Programs may set them, in the environment and by
-`Context`, without effect:
+These settings of tinygrad 0.12 are accepted, in the environment and by `Context`, without effect:
 
 {textwrap.fill(", ".join(f"`{name}`" for name in sorted(COMPATIBLE)), 100)}.
 """
