@@ -364,7 +364,8 @@ def settings_page() -> str:
     """The text of docs/settings.md."""
     return f"""# Settings
 
-A setting is an environment variable, read when the library is imported: `DEBUG=2 python program.py`.
+A setting is an environment variable that is read when the library is imported, for example in
+`DEBUG=2 python program.py`.
 `with Context(DEBUG=2):` changes it for a block of code in the current thread, except `DEV`,
 `CPU_COUNT`, `CPU_LLVM` and `DEFAULT_FLOAT`, which are read once.
 This page is made from `tinygrad/settings.py` by `python docs/generate_settings.py`.
