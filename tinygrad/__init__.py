@@ -1,6 +1,6 @@
 """A lazy tensor library in which sharding is the device.
 
-The names that programs import from here; everything else is in the modules below.
+The names that programs import from here. `docs/design.md` says what each folder does.
 """
 
 from tinygrad import nn
