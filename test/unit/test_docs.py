@@ -25,7 +25,7 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
-LINK = re.compile(r"\]\((?P<target>[^)#]+)[^)]*\)")
+LINK = re.compile(r"\]\((?P<target>[^)#]*)(?:#(?P<section>[^)]*))?\)")
 FILE = re.compile(r"`(?P<name>(?:[\w-]+/)+|[\w/-]+\.(?:py|c|md))`")
 TREE = {"/" + path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/**/*")}
 TREE |= {f"/{path.name}" for path in ROOT.iterdir()}
@@ -63,9 +63,20 @@ def test_every_block_of_python_is_found(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_the_links_of_a_page_exist(page: Path) -> None:
     links = LINK.findall(CODE.sub("", (ROOT / page).read_text()))
-    files = [link for link in links if not link.startswith(("http:", "https:"))]
-    missing = [link for link in files if not (ROOT / page).parent.joinpath(link).exists()]
+    missing: list[str] = []
+    for name, section in links:
+        if name.startswith(("http:", "https:")):
+            continue
+        target = (ROOT / page).parent / name if name else ROOT / page
+        if not target.exists() or (section and section not in sections(target)):
+            missing.append(f"{name}#{section}")
     assert not missing, f"{page} has dead links: {', '.join(missing)}"
+
+
+def sections(page: Path) -> set[str]:
+    """The names of the headings of a page, as links have them."""
+    headings = re.findall(r"(?m)^#+ (.*)$", CODE.sub("", page.read_text()))
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_checks_before_a_change_run_the_test_command_of_the_readme() -> None:
