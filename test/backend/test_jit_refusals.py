@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import itertools
+import random
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -42,6 +44,31 @@ def test_reading_a_value_inside_a_capture_is_an_error(function: Callable[[Tensor
     step(numbers(1, 2))
     with pytest.raises(JitError, match=r"test_jit_refusals.py:\d+: the value of a tensor.*is read"):
         step(numbers(1, 2))
+
+
+def test_values_of_iterators_and_generators_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # other threads might draw numbers meanwhile
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    numbers_of, counted = random.Random(3), itertools.count()
+    array_of = np.random.default_rng(3)
+    items, made = iter(range(9)), (i for i in range(9))
+    sources: dict[str, Callable[[], float]] = {
+        "count": lambda: next(counted),
+        "range_iterator": lambda: next(items),
+        "generator": lambda: next(made),
+        "Random": numbers_of.random,
+        "Generator": array_of.random,
+        "random generator of Python": lambda: 1 + random.random(),
+        "random generator of numpy": lambda: 1 + np.random.rand(),
+    }
+    for name, source in sources.items():
+        step = TinyJit(lambda x, source=source: (x + source()).realize())
+        step(numbers(1))
+        with pytest.raises(JitError, match=rf"test_jit_refusals.py:\d+: .* values from .*{name}"):
+            step(numbers(2))
+    # a source that was not used does not count
+    step = TinyJit(lambda x: (x + (1 if numbers_of and array_of and counted else 0)).realize())
+    assert [step(numbers(i)).item() for i in range(CALLS)] == [i + 1 for i in range(CALLS)]
 
 
 def test_constants_may_be_read_inside() -> None:

@@ -22,6 +22,7 @@ What a call leaves behind:
     results.py          the results of each call, and the tensors that it keeps elsewhere
     lasting.py          results that are the same tensors in each call
     made.py             tensors that each call makes anew, and the values that they are views of
+    python_sources.py   iterators and random generators, whose next values a replay lacks
     written.py          lazy values that read memory which a replay overwrites
     references.py       whether anything but known tensors refers to some memory
 

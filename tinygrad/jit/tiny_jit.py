@@ -22,6 +22,7 @@ from tinygrad.jit.copy_elision import elide_copies
 from tinygrad.jit.inputs import Inputs, find_inputs, tensors_in
 from tinygrad.jit.inspection import Followed
 from tinygrad.jit.prune import varying_items
+from tinygrad.jit.python_sources import PythonSources
 from tinygrad.jit.random_draws import ReplayedDraws
 from tinygrad.jit.recording import Recording, is_within
 from tinygrad.jit.results import outcome_of
@@ -179,6 +180,7 @@ class TinyJit(Followed, Generic[P, R]):
             # arguments may be views of what is written
             inputs = find_inputs(args, kwargs)
         capture, recording = Capture(), Recording([self, *inputs.objects], inputs.tensors)
+        sources = PythonSources(recording.before.known.values())
         capturing().append(capture)
         # what is pruned keeps its memory, which no other temporary may use
         planner = 0 if self._prune else MEMORY_PLANNER.value
@@ -205,6 +207,7 @@ class TinyJit(Followed, Generic[P, R]):
         # writes to a view in memory of its own run in what it is a view of, which is no input
         is_fixed = not any(is_within(whole, written) for _, whole in inputs.apart)
         if is_fixed and not (recording.lazy_has_changed() or recording.others_moved()):
+            sources.check()
             holders = (closure, outcome)
             self._written.watch([*closure.written, *results], holders)
             draws = ReplayedDraws(drawn, capture.items)
