@@ -330,6 +330,21 @@ FAMILIES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "sum dtype": (lambda: zeros(2).sum(dtype="float33"), TypeError, "'float33' is not a dtype"),
     "backward": (lambda: Tensor([1]).sum().backward(), RuntimeError, "dtypes.int has no gradient"),
     "gradient": (lambda: Tensor(True).gradient(zeros(1)), RuntimeError, "dtypes.bool has no grad"),
+    "bias": (
+        lambda: zeros(1, 3, 4, 4).conv2d(zeros(2, 3, 3, 3), zeros(3)),
+        ValueError,
+        r"bias \(3,\) does not fit 2 output channels",
+    ),
+    "GroupNorm": (
+        lambda: nn.GroupNorm(2, 4)(zeros(1, 6, 3)),
+        ValueError,
+        r"GroupNorm of 4 channels got .* shape \(1, 6, 3\)",
+    ),
+    "InstanceNorm": (
+        lambda: nn.InstanceNorm(4, affine=False)(zeros(1, 6, 3)),
+        ValueError,
+        r"InstanceNorm of 4 channels got .* shape \(1, 6, 3\)",
+    ),
     # devices
     "where elsewhere": (lambda: zeros(2).where(zeros(2), elsewhere()), ShardingError, ELSEWHERE),
     "maximum elsewhere": (lambda: zeros(2).maximum(elsewhere()), ShardingError, ELSEWHERE),

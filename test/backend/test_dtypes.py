@@ -543,6 +543,7 @@ def test_gradients_flow_through_in_place_addition() -> None:
 
 def test_one_element_is_a_python_number() -> None:
     assert (float(Tensor([2.5])), int(Tensor(-2.5)), complex(Tensor(1.5))) == (2.5, -2, 1.5)
+    assert (abs(Tensor(-2.5)).item(), f"{Tensor([2.5]):.2f} {Tensor(3):03d}") == (2.5, "2.50 003")
     assert [bool(Tensor(x)) for x in (0, [3], [[-0.0]], float("nan"))] == [False, True, False, True]
     for convert in (float, int):
         with pytest.raises(ValueError, match=r"one element, not shape \(2,\)"):

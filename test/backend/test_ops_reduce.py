@@ -121,6 +121,12 @@ def test_variance_of_as_many_elements_as_the_correction_is_nan() -> None:
     assert Tensor([1.0, 3.0]).var(correction=3).item() == np.inf
 
 
+def test_the_gradient_of_the_deviation_of_equal_elements_is_zero():
+    x = Tensor([[2.0, 2.0], [1.0, 3.0]], requires_grad=True)
+    x.std(1).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [[0, 0], [-(0.5**0.5), 0.5**0.5]], rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["var_mean", "std_mean"])
 def test_variance_and_mean(name: str) -> None:
     first = getattr(np, name.removesuffix("_mean"))

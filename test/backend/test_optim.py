@@ -144,6 +144,20 @@ def test_fused_steps_equal_steps_of_each_parameter(make):
     assert_all_close(found, trained(lambda params: make(params, lr=0.1, fused=0)))
 
 
+def test_a_number_set_as_the_rate_is_used_by_the_next_steps():
+    for make in (SGD, Muon):
+        params = [Tensor([[1.0]]), Tensor([1.0])]
+        optimizer = make((x for x in params), lr=0.0)
+        with Tensor.train():
+            for rate in (0.0, 0.5):
+                optimizer.lr = rate
+                optimizer.zero_grad()
+                sum(x.sum() for x in params).backward()
+                optimizer.step()
+                assert [x.item() == 1 for x in params] == [rate == 0] * 2
+        assert nn.state.get_state_dict(optimizer)["lr"].tolist() == [0.5]
+
+
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("make", [SGD, Adam, AdamW, LAMB, LARS])
 @pytest.mark.parametrize("fused", [0, 1])

@@ -299,6 +299,17 @@ def test_metadata_and_aligned_data(tmp_path):
         assert file.metadata() == {"format": "pt"}
 
 
+def test_what_is_neither_a_tensor_nor_text_is_refused_by_its_name(tmp_path):
+    path = tmp_path / "t.safetensors"
+    with pytest.raises(ValueError, match=r"metadata 'step' is 3, .* text"):
+        safe_save({"a": Tensor([1.0])}, path, metadata={"step": 3})
+    with pytest.raises(TypeError, match="bias is of type ndarray; give a Tensor"):
+        safe_save({"bias": np.ones(2)}, path)
+    assert not path.exists()
+    with pytest.raises(TypeError, match="bias is of type ndarray; give a Tensor"):
+        load_state_dict({"bias": Tensor([1.0])}, {"bias": np.ones(1)}, verbose=False)
+
+
 def test_a_failed_save_leaves_the_old_file_alone(tmp_path):
     path = tmp_path / "t.safetensors"
     safe_save({"a": Tensor([1.0])}, path)

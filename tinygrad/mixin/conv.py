@@ -218,6 +218,10 @@ class ConvMixin(WinogradMixin):
         """Cast to `dtype`, with `bias` (channels,) added along axis 1."""
         if bias is None:
             return self.cast(dtype)
+        if bias.numel() not in (self.shape[1], 1):
+            raise ArgumentError(
+                f"convolution: bias {bias.shape} does not fit {self.shape[1]} output channels"
+            )
         # a float sum is rounded once
         x = self if dtypes.is_float(self.dtype) else self.cast(dtype)
         total = x.add(bias.reshape((1, -1, *(1,) * (self.ndim - 2))))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
-    """`numpy`, `data`, `item`, `tolist`, `allclose`, `float()`, `int()`, `bool()`."""
+    """`numpy`, `data`, `item`, `tolist`, `allclose`, `float()`, `int()`, `bool()`, `format()`."""
 
     __slots__ = ()
 
@@ -108,3 +108,10 @@ class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
     def __float__(self) -> float:
         """The only element. Raises ValueError for other sizes."""
         return float(self.item())
+
+    def __format__(self, spec: str) -> str:
+        """The only element in a format, as in `f"{loss:.3f}"`; without a format, as `str`.
+
+        Raises ValueError for other sizes.
+        """
+        return format(self.item(), spec) if spec else str(self)

@@ -234,6 +234,9 @@ class ElementwiseMixin(OperatorMixin):
             return self._derive(self.uop)
         return self.maximum(self.neg())
 
+    def __abs__(self) -> Self:
+        return self.abs()
+
     def sign(self) -> Self:
         """Sign: -1, 0 or 1, and NaN for NaN. Its gradient is 0.
 

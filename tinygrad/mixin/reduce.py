@@ -163,12 +163,14 @@ class ReduceMixin(CreationMixin):
 
     @in_float32
     def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
-        """Standard deviation: the square root of `var`.
+        """Standard deviation: the square root of `var`, with the gradient 0 where that is 0.
 
         >>> Tensor([[1.0, 1.0], [2.0, 2.0]]).std(axis=1).tolist()
         [0.0, 0.0]
         """
-        return self.var(axis, keepdim, correction).sqrt()
+        var = self.var(axis, keepdim, correction)
+        varies = var > 0
+        return varies.where(varies.where(var, 1).sqrt(), var)
 
     def var_mean(
         self, axis: Axis = None, keepdim: bool = False, correction: int = 1

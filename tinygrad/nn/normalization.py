@@ -12,6 +12,7 @@ from tinygrad.errors import ArgumentError
 from tinygrad.helpers import make_tuple
 from tinygrad.mixin.precision import in_float32
 from tinygrad.tensor import Tensor
+from tinygrad.uop.sint import same_size
 
 
 class BatchNorm:
@@ -91,8 +92,8 @@ class GroupNorm:
     """Normalizes each sample over positions and the channels of one group, for `num_groups` groups.
 
     (batch, num_channels, ...) to the same shape; `weight` and `bias` are (num_channels,) if
-    `affine`. Raises ValueError if the groups do not divide the channels.
-    https://arxiv.org/abs/1803.08494
+    `affine`. Raises ValueError if the groups do not divide the channels, and for an input with
+    other channels. https://arxiv.org/abs/1803.08494
 
     >>> nn.GroupNorm(2, 4)(Tensor([[1.0, 3.0, 10.0, 30.0]])).numpy().round(3)
     array([[-1.,  1., -1.,  1.]], dtype=float32)
@@ -111,6 +112,7 @@ class GroupNorm:
         self.bias = Tensor.zeros(num_channels) if affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        _check_channels("GroupNorm", self.num_channels, x)
         groups = (x.shape[0], self.num_groups, -1)
         return _normalized_channels(x, groups, self.eps, self.weight, self.bias)
 
@@ -131,6 +133,7 @@ class InstanceNorm:
         self.bias = Tensor.zeros(num_features) if affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        _check_channels("InstanceNorm", self.num_features, x)
         groups = (x.shape[0], self.num_features, -1)
         return _normalized_channels(x, groups, self.eps, self.weight, self.bias)
 
@@ -215,6 +218,14 @@ def _normalized(
 
 
 @in_float32
+def _check_channels(name: str, channels: int, x: Tensor) -> None:
+    if x.ndim < 2 or not same_size(x.shape[1], channels):
+        raise ArgumentError(
+            f"{name} of {channels} channels got an input of shape {x.shape}; "
+            f"it takes (batch, {channels}, ...)"
+        )
+
+
 def _normalized_channels(
     x: Tensor, groups: tuple[int, ...], eps: float, weight: Tensor | None, bias: Tensor | None
 ) -> Tensor:

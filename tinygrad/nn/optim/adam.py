@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tinygrad.dtype import least_upper_dtype
 from tinygrad.nn.optim.optimizer import Optimizer, norm, trust_ratio
@@ -26,7 +26,7 @@ class LAMB(Optimizer):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
+        params: Iterable[Tensor],
         lr: float = 0.001,
         b1: float = 0.9,
         b2: float = 0.999,
@@ -80,7 +80,7 @@ class AdamW(LAMB):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
+        params: Iterable[Tensor],
         lr: float = 0.001,
         b1: float = 0.9,
         b2: float = 0.999,
@@ -105,7 +105,7 @@ class Adam(LAMB):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
+        params: Iterable[Tensor],
         lr: float = 0.001,
         b1: float = 0.9,
         b2: float = 0.999,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tinygrad.nn.optim.adam import AdamW
 from tinygrad.nn.optim.optimizer import Optimizer, norm, trust_ratio
@@ -28,7 +28,7 @@ class LARS(Optimizer):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
+        params: Iterable[Tensor],
         lr: float = 0.001,
         momentum: float = 0.9,
         weight_decay: float = 1e-4,
@@ -97,7 +97,7 @@ class SGD(LARS):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
+        params: Iterable[Tensor],
         lr: float = 0.001,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
@@ -134,7 +134,7 @@ class Muon(LARS):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
+        params: Iterable[Tensor],
         lr: float = 0.001,
         momentum: float = 0.95,
         weight_decay: float = 0.1,
@@ -158,14 +158,13 @@ class Muon(LARS):
         )
         vectors = [param for param in self.params if param.ndim < 2]
         self.vectors = AdamW(vectors, lr, weight_decay=weight_decay, fused=0) if vectors else None
-        if self.vectors is not None:
-            self.vectors.lr = self.lr
 
     def _step(
         self, params: Sequence[Tensor], grads: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
         if self.vectors is None:
             return super()._step(params, grads)
+        self.vectors.lr = self.lr
         self.vectors._follow_parameters()
         flat = [index for index, param in enumerate(params) if param.ndim < 2]
         values, state = self.vectors._step([params[i] for i in flat], [grads[i] for i in flat])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tinygrad.dtype import DType, dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
@@ -29,10 +29,10 @@ class Optimizer(ABC):
     """The base class of optimizers. `params` with `requires_grad=False` are realized with each
     step but not trained (running statistics); None becomes True.
 
-    `lr` is a tensor of shape (1,): `optimizer.lr.assign(...)` changes it, also under the JIT. State
-    is float32, or float64 beside parameters of float64. With
-    `fused`, parameters of one dtype and device are updated as one flat tensor.
-    Raises ValueError if there is nothing to train.
+    `lr` is a tensor of shape (1,): `optimizer.lr.assign(...)` changes it, also under the JIT. A
+    number that is set becomes a new tensor, for which the JIT captures anew. State is float32, or
+    float64 beside parameters of float64. With `fused`, parameters of one dtype and device are
+    updated as one flat tensor. Raises ValueError if there is nothing to train.
 
     State, such as a running mean, is made where its parameter is. After the parameter was moved
     or sharded, the next step moves its state there too. State that you moved elsewhere stays where
@@ -56,7 +56,8 @@ class Optimizer(ABC):
     elementwise = True
     """Whether the update is elementwise, so that tensors may be concatenated."""
 
-    def __init__(self, params: Sequence[Tensor], lr: float, fused: int | None = None) -> None:
+    def __init__(self, params: Iterable[Tensor], lr: float, fused: int | None = None) -> None:
+        params = list(params)
         for param in params:
             if not isinstance(param, Tensor):
                 raise TypeError(f"{type(self).__name__} trains tensors, not {param!r}")
@@ -75,7 +76,17 @@ class Optimizer(ABC):
             make_leaf(param)
         self.fused = bool(FUSE_OPTIM.value if fused is None else fused) and self.elementwise
         self.groups = self._split([list(range(len(self.params)))])
-        self.lr = self._scalar(lr)
+        self.lr = lr
+
+    @property
+    def lr(self) -> Tensor:
+        """The learning rate, (1,)."""
+        rate: Tensor = vars(self)["lr"]  # so that state dictionaries call it lr
+        return rate
+
+    @lr.setter
+    def lr(self, rate: Tensor | float) -> None:
+        vars(self)["lr"] = rate if isinstance(rate, Tensor) else self._scalar(rate)
 
     @property
     def device(self) -> TensorDevice:

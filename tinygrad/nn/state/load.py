@@ -54,6 +54,9 @@ def load_state_dict(
 
 
 def _check(targets: dict[str, Tensor], state_dict: dict[str, Tensor], strict: bool) -> None:
+    for name, value in state_dict.items():
+        if not isinstance(value, Tensor) and name in targets:
+            raise TypeError(f"{name} is of type {type(value).__name__}; give a Tensor of it")
     missing = [name for name in targets if name not in state_dict]
     unexpected = [name for name in state_dict if name not in targets]
     misshapen = [

@@ -86,6 +86,12 @@ def async_save(
 
 def _header(tensors: dict[str, Tensor], metadata: dict[str, Any] | None) -> bytes:
     """The length and the header, padded with spaces so that the data is aligned."""
+    for name, value in (metadata or {}).items():
+        if not isinstance(value, str):
+            raise FileFormatError(
+                f"metadata {name!r} is {value!r}, but safetensors holds text; give str() of it, or "
+                "json.dumps()"
+            )
     header: dict[str, Any] = {METADATA: metadata} if metadata else {}
     offset = 0
     for name, tensor in tensors.items():
@@ -93,6 +99,8 @@ def _header(tensors: dict[str, Tensor], metadata: dict[str, Any] | None) -> byte
             raise FileFormatError(
                 f"a tensor cannot be called {METADATA}: safetensors means its own use"
             )
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} is of type {type(tensor).__name__}; give a Tensor of it")
         if tensor.dtype not in NAMES:
             raise FileFormatError(f"{name} is of {tensor.dtype}, which safetensors has no name for")
         stop = offset + tensor.numel() * tensor.dtype.itemsize
