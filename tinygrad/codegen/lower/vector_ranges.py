@@ -207,8 +207,12 @@ class _Expansion:
         readers = [[lane for lane, x in enumerate(offsets) if x == i] for i in range(total)]
         needed: UOp | None = None
         if valid is not None:
+            # elements that no lane reads repeat the one before, which shuffles take at no cost
+            near: list[list[int]] = []
+            for x in readers:
+                near.append(x or near[-1])
             for turn in range(max(map(len, readers))):
-                lanes = tuple(x[turn] if turn < len(x) else x[0] if x else 0 for x in readers)
+                lanes = tuple(x[min(turn, len(x) - 1)] for x in near)
                 part = UOp(Ops.GEP, mask, (valid,), lanes)
                 needed = part if needed is None else UOp(Ops.OR, mask, (needed, part))
         if all(readers):
