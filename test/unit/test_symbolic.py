@@ -23,11 +23,11 @@ from test.unit.expressions import (
 )
 from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import Ops
-from tinygrad.uop.fold import exec_alu
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.rewrite import graph_rewrite
+from tinygrad.uop.simplify.fold import exec_alu
+from tinygrad.uop.simplify.valid import simplify_valid, uop_given_valid
 from tinygrad.uop.symbolic import symbolic_simple, symbolic_valid
-from tinygrad.uop.valid import simplify_valid, uop_given_valid
 
 EXAMPLES = 200
 

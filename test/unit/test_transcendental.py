@@ -21,8 +21,8 @@ from tinygrad.codegen.decompose.decompositions import ELEMENTARY
 from tinygrad.codegen.decompose.power import power, power_in_float64
 from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.elementary import elementary
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.simplify.elementary import elementary
 
 Function = Callable[[UOp], UOp]
 FLOATS = {dtypes.float32: np.float32, dtypes.float64: np.float64}

@@ -11,8 +11,8 @@ from typing import Any
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import all_int, prod
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.fold import constant_value, exec_alu, fold_cast
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.simplify.fold import constant_value, exec_alu, fold_cast
 
 # ops whose value is their source's
 IDENTITY_OPS = frozenset({Ops.DETACH, Ops.CONTIGUOUS_BACKWARD})

@@ -10,9 +10,7 @@ From the bottom up:
     spec_checks, device_checks,      the forms of the graph, and the passes between them
         spec, passes, known_orders
     upat, rewrite                    patterns and rewriting
-    elementary, fold, affine,        the rules of simplification
-        divmod, compare, identities,
-        logic, valid, symbolic
+    simplify/, symbolic              the rules of simplification
     reshard, gather_scatter          layout decisions
     properties, expression,          the families of methods
         movement, tensor_graph,

@@ -12,10 +12,10 @@ from tinygrad.dtype import ConstType, DType, dtypes
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
 from tinygrad.uop import Ops
-from tinygrad.uop.affine import build_sum, common_factor, split_sum
 from tinygrad.uop.node import N, Node
 from tinygrad.uop.render import infix
 from tinygrad.uop.rewrite import graph_rewrite
+from tinygrad.uop.simplify.affine import build_sum, common_factor, split_sum
 from tinygrad.uop.symbolic import symbolic
 
 MAX_EXPANDED_EXPONENT = 32

@@ -9,9 +9,10 @@ Invariant: the value stays exactly the same, but an index may change where its c
 from __future__ import annotations
 
 from tinygrad.dtype import dtypes
-from tinygrad.uop import GroupOp, Ops, affine, compare, divmod, fold, identities, logic, valid
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.node import Node
 from tinygrad.uop.rewrite import PatternMatcher, Rule
+from tinygrad.uop.simplify import affine, compare, divmod, fold, identities, logic, valid
 from tinygrad.uop.upat import UPat
 
 __all__ = ["symbolic", "symbolic_simple", "symbolic_valid"]

@@ -17,7 +17,7 @@ from tinygrad.codegen.analysis.affine_index import (
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, RangeArg, UOp
-from tinygrad.uop.valid import is_always
+from tinygrad.uop.simplify.valid import is_always
 
 NO_RANGES: frozenset[UOp] = frozenset()
 _FIRST_LOOP = {Ops.REDUCE: 1, Ops.MMA_WAIT: 1, Ops.STORE: 2, Ops.COPY_ASYNC: 2, Ops.MMA_ASYNC: 3}

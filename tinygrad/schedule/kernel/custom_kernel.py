@@ -22,10 +22,10 @@ from tinygrad.schedule.kernel.movement_index import both, flat_index, movement_i
 from tinygrad.schedule.kernel.rangeify import load_address
 from tinygrad.schedule.kernel.simplify_kernel import simplify_indices
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.affine import split_sum
 from tinygrad.uop.float_variables import read_argument
 from tinygrad.uop.ops import AxisType, KernelInfo, RangeArg, UOp, sint, symbolic_args
 from tinygrad.uop.rewrite import graph_rewrite
+from tinygrad.uop.simplify.affine import split_sum
 from tinygrad.uop.spec_checks import elementwise_dtypes
 
 DEFINE = {

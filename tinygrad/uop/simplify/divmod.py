@@ -12,7 +12,8 @@ import math
 from tinygrad.dtype import DType
 from tinygrad.helpers import cdiv, cmod
 from tinygrad.uop import Ops
-from tinygrad.uop.affine import (
+from tinygrad.uop.node import Node
+from tinygrad.uop.simplify.affine import (
     INTEGERS,
     Addends,
     add_scaled,
@@ -29,7 +30,6 @@ from tinygrad.uop.affine import (
     split_sum,
     sum_bounds,
 )
-from tinygrad.uop.node import Node
 
 
 def simplify_idiv(u: Node) -> Node | None:

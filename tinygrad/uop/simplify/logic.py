@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from tinygrad.dtype import can_lossless_cast, dtypes
 from tinygrad.uop import Ops
-from tinygrad.uop.affine import binary, fits_dtype, negation
-from tinygrad.uop.identities import broadcast_like
 from tinygrad.uop.node import Node
+from tinygrad.uop.simplify.affine import binary, fits_dtype, negation
+from tinygrad.uop.simplify.identities import broadcast_like
 
 
 def negated_operand(node: Node) -> Node | None:

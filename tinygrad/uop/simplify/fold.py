@@ -14,8 +14,8 @@ from typing import Any
 from tinygrad.dtype import ConstType, DType, dtypes, saturate, truncate
 from tinygrad.helpers import cdiv, cmod
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.elementary import elementary
 from tinygrad.uop.node import Node
+from tinygrad.uop.simplify.elementary import elementary
 
 _INFINITY = float("inf")
 

@@ -9,8 +9,8 @@ import math
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import Ops
-from tinygrad.uop.fold import constant_value, exec_alu
 from tinygrad.uop.node import Node
+from tinygrad.uop.simplify.fold import constant_value, exec_alu
 
 
 def broadcast_like(u: Node, x: Node) -> Node:

@@ -12,7 +12,8 @@ from typing import TypeAlias
 
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
-from tinygrad.uop.affine import (
+from tinygrad.uop.node import Node
+from tinygrad.uop.simplify.affine import (
     Addends,
     add_scaled,
     binary,
@@ -20,8 +21,7 @@ from tinygrad.uop.affine import (
     split_sum,
     sum_bounds,
 )
-from tinygrad.uop.logic import negated_operand
-from tinygrad.uop.node import Node
+from tinygrad.uop.simplify.logic import negated_operand
 
 Constraint: TypeAlias = "tuple[Addends, int]"
 """`(addends, limit)`: the sum of the addends is at most `limit`."""

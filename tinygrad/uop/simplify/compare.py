@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
-from tinygrad.uop.affine import (
+from tinygrad.uop.node import Node
+from tinygrad.uop.simplify.affine import (
     INDEX,
     Addends,
     add_scaled,
@@ -22,7 +23,6 @@ from tinygrad.uop.affine import (
     sum_bounds,
     upper_bound,
 )
-from tinygrad.uop.node import Node
 
 
 def _negated(addends: Addends) -> Addends:
