@@ -22,10 +22,17 @@ from tinygrad.codegen.decompose.exponential import (
     softplus,
     tanh,
 )
+from tinygrad.codegen.decompose.float_math import splat_value
 from tinygrad.codegen.decompose.inverse_trigonometry import acos, asin, atan
 from tinygrad.codegen.decompose.logarithm import acosh, asinh, atanh, log, log1p, log2
 from tinygrad.codegen.decompose.narrow_floats import NARROW, as_integers, wide_arithmetic
 from tinygrad.codegen.decompose.power import power, power_in_float64
+from tinygrad.codegen.decompose.power_by_squaring import (
+    constant_integer_power,
+    constant_power,
+    integer_power,
+    wide_constant_power,
+)
 from tinygrad.codegen.decompose.remainder import (
     is_power_of_two,
     remainder,
@@ -42,9 +49,6 @@ from tinygrad.uop.upat import UPat
 
 WIDE_FLOATS = (dtypes.float32, dtypes.float64)
 INTEGERS = (*dtypes.ints, *dtypes.index_like)
-# integer exponents up to this are multiplied out, in float64 above the second
-MAX_UNROLLED_POWER = 32
-MAX_ACCURATE_POWER = 4
 
 
 def decompose(sink: UOp, renderer: Renderer) -> UOp:
@@ -62,7 +66,7 @@ def _arithmetic_rules(operations: frozenset[Ops], known: frozenset[DType]) -> Pa
     has_float64 = dtypes.float64 in known
     rules = constant_powers + wide_arithmetic + remainders + _replacements(operations)
     if has_float64:
-        rules = PatternMatcher([(_binary(Ops.POW, dtypes.float32), _wide_constant_power)]) + rules
+        rules = PatternMatcher([(_binary(Ops.POW, dtypes.float32), wide_constant_power)]) + rules
     if Ops.POW not in operations:
         float32_power = power_in_float64 if has_float64 else power
         rules += PatternMatcher([(_binary(Ops.POW, dtypes.float32), float32_power)])
@@ -93,74 +97,10 @@ def _binary(op: Ops, dtype: DType | tuple[DType, ...]) -> UPat:
     return UPat(op, dtype=dtype, src=(UPat.var("x"), UPat.var("y")))
 
 
-def splat_value(x: UOp) -> int | float | None:
-    """The constant value of all lanes of `x`, or None."""
-    if x.op is Ops.VECTORIZE and len(set(x.src)) == 1:
-        return splat_value(x.src[0])
-    if x.op is not Ops.CONST:
-        return None
-    if isinstance(x.arg, tuple):
-        return x.arg[0] if len(set(x.arg)) == 1 else None
-    value: int | float = x.arg
-    return value
-
-
-# ---- powers ----
-
-
-def _constant_power(x: UOp, y: UOp) -> UOp | None:
-    """x to a small constant integer power by multiplications, or to 0.5 by a square root."""
-    exponent = splat_value(y)
-    if exponent is None:
-        return None
-    if abs(exponent) == 0.5:
-        return x.sqrt() if exponent > 0 else x.sqrt().reciprocal()
-    if exponent in (-1, -2):
-        # the square of x may overflow where that of 1 / x is subnormal
-        return _multiply_out(x.reciprocal(), -int(exponent))
-    if exponent in range(1, MAX_ACCURATE_POWER + 1):
-        return _multiply_out(x, int(exponent))
-    return None
-
-
-def _wide_constant_power(x: UOp, y: UOp) -> UOp | None:
-    """float32 to a larger constant integer power: the products round in float64."""
-    exponent = splat_value(y)
-    if exponent is None or not float(exponent).is_integer():
-        return None
-    if not MAX_ACCURATE_POWER < abs(exponent) <= MAX_UNROLLED_POWER and exponent not in (-3, -4):
-        return None
-    power = _multiply_out(x.cast(dtypes.float64.vec(x.dtype.count)), abs(int(exponent)))
-    return (power if exponent > 0 else power.reciprocal()).cast(x.dtype)
-
-
-def _constant_integer_power(x: UOp, y: UOp) -> UOp | None:
-    value = splat_value(y)
-    return _multiply_out(x, int(value)) if value is not None and value > 0 else None
-
-
-def _multiply_out(x: UOp, exponent: int) -> UOp:
-    """x**exponent by squaring; exponent > 0."""
-    if exponent == 1:
-        return x
-    half = _multiply_out(x, exponent // 2)
-    return half * half * x if exponent % 2 else half * half
-
-
-def _integer_power(x: UOp, y: UOp) -> UOp:
-    """x**y modulo the width of the dtype, for y >= 0, by squaring."""
-    highest = dtypes.max(y.dtype) if y.dtype.count > 1 else y.vmax
-    result = x.const_like(1)
-    for bit in range(max(int(highest), 1).bit_length()):
-        result = (y & (1 << bit)).ne(0).where(result * x, result)
-        x = x * x
-    return result
-
-
 constant_powers = PatternMatcher(
     [
-        (_binary(Ops.POW, dtypes.floats), _constant_power),
-        (_binary(Ops.POW, INTEGERS), _constant_integer_power),
+        (_binary(Ops.POW, dtypes.floats), constant_power),
+        (_binary(Ops.POW, INTEGERS), constant_integer_power),
     ]
 )
 
@@ -220,7 +160,7 @@ REPLACEMENTS: dict[Ops, PatternMatcher] = {
     Ops.POW: PatternMatcher(
         [
             (_binary(Ops.POW, dtypes.float64), power),
-            (_binary(Ops.POW, INTEGERS), _integer_power),
+            (_binary(Ops.POW, INTEGERS), integer_power),
         ]
     ),
     Ops.THREEFRY: PatternMatcher([(_binary(Ops.THREEFRY, dtypes.uint64), threefry)]),

@@ -104,3 +104,15 @@ def polynomial(x: UOp, coefficients: Sequence[float]) -> UOp:
     for c in reversed(coefficients[:-1]):
         result = result * x + c
     return result
+
+
+def splat_value(x: UOp) -> int | float | None:
+    """The constant value of all lanes of `x`, or None."""
+    if x.op is Ops.VECTORIZE and len(set(x.src)) == 1:
+        return splat_value(x.src[0])
+    if x.op is not Ops.CONST:
+        return None
+    if isinstance(x.arg, tuple):
+        return x.arg[0] if len(set(x.arg)) == 1 else None
+    value: int | float = x.arg
+    return value
