@@ -117,10 +117,8 @@ def _grid(linear: list[UOp]) -> sint:
     for u in linear:
         if u.op is Ops.RANGE and u.arg.kind is AxisType.GLOBAL:
             size = u.src[0]
-            total = size * 1 + total if size.op is not Ops.CONST else total + int(size.arg)
-    if isinstance(total, UOp):
-        return total.ssimplify()
-    return total or 1
+            total = total + int(size.arg) if size.op is Ops.CONST else size + total
+    return total.ssimplify() if isinstance(total, UOp) else total or 1
 
 
 def _block(linear: list[UOp]) -> int:

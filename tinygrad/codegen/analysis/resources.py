@@ -91,11 +91,11 @@ def _ends_of_lives(linear: list[UOp]) -> dict[UOp, int]:
             around = next((r for r in loops if defined[r] > defined.get(x, -1)), None)
             end = position if around is None else closed[around]
             last[x] = max(last.get(x, 0), end)
-            # an array lives as long as what points into it
         if u.op is Ops.RANGE:
             loops.append(u)
         elif u.op is Ops.END:
             loops.remove(u.src[0])
+    # an array lives as long as what points into it
     for u in reversed(linear):
         if u.op in {Ops.AFTER, Ops.INDEX} and u in last:
             x = u.src[0]
