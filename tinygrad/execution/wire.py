@@ -116,7 +116,7 @@ class NoWire:
 
 
 @dataclass
-class SimulatedWire:
+class SimulatedWire(NoWire):
     """Counts messages and sends nothing: one process of a program that runs alone.
 
     `sent` and `received` have, for each pair of devices, the bytes of its messages in order.
@@ -144,9 +144,6 @@ class SimulatedWire:
         """Count messages."""
         self.start(ticket)
 
-    def wait(self, ticket: Any) -> None:
-        """Nothing is in flight."""
-
     def broadcast(self, buffer: Buffer) -> Array:
         """The content of a buffer of this process, zeros for that of another one."""
         import numpy as np
@@ -154,21 +151,6 @@ class SimulatedWire:
         if isinstance(buffer, RemoteBuffer):
             return np.zeros(buffer.size, to_numpy_dtype(buffer.dtype))
         return buffer.numpy()
-
-    def tag(self) -> int:
-        """Nothing is compared."""
-        return 0
-
-    def note(self, digest: bytes, what: str, tag: int | None = None) -> None:
-        """The other processes are not there."""
-
-    def gather(self, value: Any) -> list[Any]:
-        """The value of this process."""
-        return [value]
-
-    def beside(self) -> Wire:
-        """Itself."""
-        return self
 
     def unmatched(self, others: Sequence[SimulatedWire]) -> Counter[tuple[str, str]]:
         """The pairs of devices between which the messages of several processes, in order, do not
