@@ -50,10 +50,3 @@ def used_definitions(text: str, definitions: Mapping[str, str]) -> str:
 
     visit(text)
     return "".join(found.values())
-
-
-def without_prelude(source: str, file: str) -> str:
-    """A kernel's source without the definitions of a prelude, for a tool with its own."""
-    for definition in read_prelude(file).values():
-        source = source.replace(definition, "")
-    return source
