@@ -25,14 +25,18 @@ class PropertiesMixin(Node):
         if self._shape is UNSET:
             for x in self.src:
                 if x._shape is UNSET:
-                    for node in self.toposort(gate=lambda u: u._shape is UNSET):
-                        if node._shape is UNSET:
-                            node._shape = compute_shape(node)
+                    self._compute_shapes_below()
                     break
             else:
                 self._shape = compute_shape(self)
         shape: tuple[int | Self, ...] | None = self._shape
         return shape
+
+    def _compute_shapes_below(self) -> None:
+        """Compute the shape of this node, and before it those of all nodes below."""
+        for node in self.toposort(gate=lambda u: u._shape is UNSET):
+            if node._shape is UNSET:
+                node._shape = compute_shape(node)
 
     @property
     def device(self) -> DeviceValue:
@@ -42,14 +46,18 @@ class PropertiesMixin(Node):
         if self._device is UNSET:
             for x in self.src:
                 if x._device is UNSET:
-                    for node in self.toposort(gate=lambda u: u._device is UNSET):
-                        if node._device is UNSET:
-                            node._device = compute_device(node)
+                    self._compute_devices_below()
                     break
             else:
                 self._device = compute_device(self)
         device: DeviceValue = self._device
         return device
+
+    def _compute_devices_below(self) -> None:
+        """Compute the device of this node, and before it those of all nodes below."""
+        for node in self.toposort(gate=lambda u: u._device is UNSET):
+            if node._device is UNSET:
+                node._device = compute_device(node)
 
     @property
     def axis(self) -> Placement | tuple[Placement, ...]:
