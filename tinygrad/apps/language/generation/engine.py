@@ -138,12 +138,12 @@ class GenerationTask:
             return None
         if not self.request.max_tokens:
             return FinishReason.LENGTH
-        found = self._sampler(logits, self.tokens, len(self.request.tokens))
-        if found.token in self.request.end_ids:
+        sampled = self._sampler(logits, self.tokens, len(self.request.tokens))
+        if sampled.token in self.request.end_ids:
             return FinishReason.STOP
-        self.tokens.append(found.token)
+        self.tokens.append(sampled.token)
         self.generated += 1
-        self._send(found)
+        self._send(sampled)
         if self._sampler.is_complete:
             return FinishReason.STOP
         return FinishReason.LENGTH if self.generated >= self.request.max_tokens else None
@@ -197,16 +197,16 @@ class Engine:
         EngineClosedError.
         """
         self.check(request)
-        generation = GenerationTask(request, deliver)
+        task = GenerationTask(request, deliver)
         with self._changed:
             if self._closed:
                 raise EngineClosedError("the server is shutting down")
             waiting = sum(not other.cancelled for other in self._waiting)
             if waiting >= self.max_waiting:
                 raise QueueFullError(f"{waiting} requests are waiting already; try again later")
-            self._waiting.append(generation)
+            self._waiting.append(task)
             self._changed.notify()
-        return generation
+        return task
 
     def check(self, request: GenerationRequest) -> None:
         """Raise ValueError for a prompt that is not valid or too long."""
@@ -221,14 +221,14 @@ class Engine:
     def load(self) -> tuple[int, int]:
         """The numbers of running and of waiting requests."""
         with self._changed:
-            running = sum(not one.has_ended for one in self._running)
-            return running, sum(not one.cancelled for one in self._waiting)
+            running = sum(not task.has_ended for task in self._running)
+            return running, sum(not task.cancelled for task in self._waiting)
 
     @property
     def cache_use(self) -> tuple[int, int]:
         """The number of tokens in the KV caches, and how many they can hold."""
         caches = [slot.cache for slot in tuple(self._slots)]
-        return sum(len(one.tokens) for one in caches), sum(one.capacity for one in caches)
+        return sum(len(cache.tokens) for cache in caches), sum(cache.capacity for cache in caches)
 
     @property
     def spilled_bytes(self) -> int:
@@ -262,20 +262,20 @@ class Engine:
     def _admit(self) -> None:
         """Give slots to the requests at the front of the queue."""
         with self._changed:
-            cancelled = [one for one in self._waiting if one.cancelled]
-            self._waiting = deque(one for one in self._waiting if not one.cancelled)
+            cancelled = [task for task in self._waiting if task.cancelled]
+            self._waiting = deque(task for task in self._waiting if not task.cancelled)
             count = min(self.max_running - len(self._running), len(self._waiting))
             admitted = [self._waiting.popleft() for _ in range(count)]
             self._running += admitted
-        for generation in cancelled:
-            generation.end(FinishReason.CANCELLED)
-        for generation in admitted:
-            self._guard([generation], partial(self._take_slot, generation))
+        for task in cancelled:
+            task.end(FinishReason.CANCELLED)
+        for task in admitted:
+            self._guard([task], partial(self._take_slot, task))
 
-    def _take_slot(self, generation: GenerationTask) -> None:
-        slot = self._slot_for(generation.tokens)
+    def _take_slot(self, task: GenerationTask) -> None:
+        slot = self._slot_for(task.tokens)
         slot.is_free = False
-        generation.slot = slot
+        task.slot = slot
 
     def _slot_for(self, tokens: Sequence[int]) -> Slot:
         """The slot whose sequence a prompt continues, or a new or least recently used one."""
@@ -298,13 +298,13 @@ class Engine:
         self._slots.append(best)
         return best
 
-    def _take_prefix(self, generation: GenerationTask, slot: Slot) -> None:
+    def _take_prefix(self, task: GenerationTask, slot: Slot) -> None:
         """Copy the longest known prefix of a prompt into its slot, before it is prefilled."""
-        if generation.request.scores_prompt:
+        if task.request.scores_prompt:
             slot.cache.tokens.clear()
             return
         # the last token is always computed, for its logits
-        prompt = generation.tokens[:-1]
+        prompt = task.tokens[:-1]
         others = [other for other in self._slots if other.cache.replica == slot.cache.replica]
         source = max(others, key=lambda other: other.common_prefix(prompt))
         count = source.common_prefix(prompt)
@@ -314,84 +314,87 @@ class Engine:
                 slot.cache.copy_prefix(source.cache, count)
             else:
                 self._spilled.restore(prompt, slot.cache)
-        generation.cached_tokens = slot.common_prefix(prompt)
+        task.cached_tokens = slot.common_prefix(prompt)
 
     def _step(self) -> None:
         """Prefill one chunk in each replica, and decode one token for each other sequence."""
-        for generation in [one for one in self._running if one.slot and one.cancelled]:
-            generation.end(FinishReason.CANCELLED)
-        running = [one for one in self._running if one.slot]
-        decoding = [one for one in running if not one.is_prefilling]
-        self._prefill(one for one in running if one.is_prefilling)
-        decoding = [one for one in decoding if not self._ended_by_context(one)]
+        for task in self._running:
+            if task.slot and task.cancelled:
+                task.end(FinishReason.CANCELLED)
+        running = [task for task in self._running if task.slot]
+        decoding = [task for task in running if not task.is_prefilling]
+        self._prefill(task for task in running if task.is_prefilling)
+        decoding = [task for task in decoding if not self._ended_by_context(task)]
         if decoding:
             self._guard(decoding, partial(self._decode, decoding))
         with self._changed:
-            self._running = [one for one in running if one.slot]
+            self._running = [task for task in running if task.slot]
 
     def _prefill(self, prefilling: Iterable[GenerationTask]) -> None:
         """Compute a chunk of the first prompt of each replica."""
         first: dict[int, GenerationTask] = {}
-        for generation in prefilling:
-            assert generation.slot is not None
-            first.setdefault(generation.slot.cache.replica, generation)
+        for task in prefilling:
+            assert task.slot is not None
+            first.setdefault(task.slot.cache.replica, task)
         # all replicas start before the logits of the first are waited for
-        found = [self._guard([one], partial(self._prefill_chunk, one)) for one in first.values()]
-        for generation, logits in zip(first.values(), found, strict=True):
+        started = [
+            self._guard([task], partial(self._prefill_chunk, task)) for task in first.values()
+        ]
+        for task, logits in zip(first.values(), started, strict=True):
             if logits is not None:
-                self._advance(generation, logits)
+                self._advance(task, logits)
 
-    def _prefill_chunk(self, generation: GenerationTask) -> Logits | None:
+    def _prefill_chunk(self, task: GenerationTask) -> Logits | None:
         """The logits after the prompt if this chunk is its last, else None."""
-        slot, tokens = generation.slot, generation.tokens
+        slot, tokens = task.slot, task.tokens
         assert slot is not None
-        if not generation.has_started:
-            generation.has_started = True
-            self._take_prefix(generation, slot)
+        if not task.has_started:
+            task.has_started = True
+            self._take_prefix(task, slot)
         end = min(slot.common_prefix(tokens[:-1]) + PREFILL_TOKENS, len(tokens))
         logits = self.model.prefill(tokens[:end], slot.cache)
         return logits if end == len(tokens) else None
 
-    def _ended_by_context(self, generation: GenerationTask) -> bool:
-        slot = generation.slot
+    def _ended_by_context(self, task: GenerationTask) -> bool:
+        slot = task.slot
         assert slot is not None
         if len(slot.cache.tokens) < slot.cache.capacity:
             return False
-        generation.end(FinishReason.LENGTH)
+        task.end(FinishReason.LENGTH)
         return True
 
-    def _decode(self, generations: list[GenerationTask]) -> None:
-        caches = [generation.slot.cache for generation in generations if generation.slot]
-        last = [generation.tokens[-1] for generation in generations]
+    def _decode(self, tasks: list[GenerationTask]) -> None:
+        caches = [task.slot.cache for task in tasks if task.slot]
+        last = [task.tokens[-1] for task in tasks]
         logits = self.model.decode(last, caches)
-        for row, generation in enumerate(generations):
-            self._advance(generation, logits[row])
+        for row, task in enumerate(tasks):
+            self._advance(task, logits[row])
 
-    def _advance(self, generation: GenerationTask, logits: Logits) -> None:
-        self._guard([generation], partial(self._sample, generation, logits))
+    def _advance(self, task: GenerationTask, logits: Logits) -> None:
+        self._guard([task], partial(self._sample, task, logits))
 
-    def _sample(self, generation: GenerationTask, logits: Logits) -> None:
+    def _sample(self, task: GenerationTask, logits: Logits) -> None:
         try:
-            reason = generation.sample(logits)
+            reason = task.sample(logits)
         except GrammarError as error:
             # a grammar from outside; the model and its cache are right
-            generation.end(FinishReason.ERROR, error)
+            task.end(FinishReason.ERROR, error)
             return
         if reason is not None:
-            generation.end(reason)
+            task.end(reason)
 
-    def _guard(self, generations: list[GenerationTask], action: Callable[[], T]) -> T | None:
+    def _guard(self, tasks: list[GenerationTask], action: Callable[[], T]) -> T | None:
         """Run an action for some sequences; if it raises, these fail and no others."""
         try:
             return action()
         except Exception as error:
             log.exception("a step of the model failed")
-            self._end(generations, error)
+            self._end(tasks, error)
             return None
 
-    def _end(self, generations: Sequence[GenerationTask], error: Exception) -> None:
-        for generation in generations:
-            if generation.slot is not None:
+    def _end(self, tasks: Sequence[GenerationTask], error: Exception) -> None:
+        for task in tasks:
+            if task.slot is not None:
                 # the content of the cache is unknown
-                generation.slot.cache.tokens.clear()
-            generation.end(FinishReason.ERROR, error)
+                task.slot.cache.tokens.clear()
+            task.end(FinishReason.ERROR, error)

@@ -270,7 +270,7 @@ class ChoiceStream:
         self._readers = [prepared.reader() for _ in requests]
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
-        self._generations: list[GenerationTask] = []
+        self._tasks: list[GenerationTask] = []
         self._prompt_tokens = sum(map(len, prepared.tokens))
         self._choices_per_prompt = prepared.options.choices
         self._tokens = 0
@@ -278,7 +278,7 @@ class ChoiceStream:
         self.first_token: float | None = None
         try:
             for choice, request in enumerate(requests):
-                self._generations.append(engine.submit(request, partial(self._deliver, choice)))
+                self._tasks.append(engine.submit(request, partial(self._deliver, choice)))
         except Exception:
             self.cancel()
             raise
@@ -291,22 +291,22 @@ class ChoiceStream:
 
     def cancel(self) -> None:
         """End all choices that are still being generated."""
-        for generation in self._generations:
-            generation.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     @property
     def choices(self) -> int:
         """The number of choices."""
-        return len(self._generations)
+        return len(self._tasks)
 
     @property
     def usage(self) -> Usage:
         """Token counts up to now."""
         cached, count = 0, self._choices_per_prompt
-        for at in range(0, len(self._generations), count):
+        for at in range(0, len(self._tasks), count):
             # several choices of one prompt count it once: what the first of them found
-            choices = self._generations[at : at + count]
-            cached += min((one.cached_tokens for one in choices if one.has_started), default=0)
+            choices = self._tasks[at : at + count]
+            cached += min((task.cached_tokens for task in choices if task.has_started), default=0)
         return Usage(self._prompt_tokens, self._tokens, cached)
 
     async def updates(self) -> AsyncIterator[ChoiceUpdate]:
@@ -329,7 +329,7 @@ class ChoiceStream:
                     update.tokens = [*echo.tokens, *update.tokens]
                 if update.finish_reason is not None:
                     open_.discard(choice)
-                    self._generations[choice].cancel()
+                    self._tasks[choice].cancel()
                 yield update
         finally:
             self.cancel()
