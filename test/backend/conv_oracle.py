@@ -15,8 +15,27 @@ from typing import Any
 
 import numpy as np
 
+from tinygrad import Tensor
+
 Array = np.ndarray[Any, Any]
 Pairs = tuple[tuple[int, int], ...]
+
+
+def array(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
+    """Normal numbers."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def integers(*shape: int, seed: int = 0, dtype: Any = np.int32) -> Array:
+    """Small integers."""
+    return np.random.default_rng(seed).integers(-8, 8, shape).astype(dtype)
+
+
+def close(actual: Tensor, expected: Any, tolerance: float = 2e-5) -> None:
+    """The tensor has the shape and the values of a reference."""
+    found = actual.numpy()
+    assert found.shape == tuple(expected.shape)
+    np.testing.assert_allclose(found, np.asarray(expected), rtol=tolerance, atol=tolerance)
 
 
 def in_full(value: int | Sequence[int], count: int) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,14 @@ import pytest
 from test.backend.conv_oracle import (
     Array,
     Windows,
+    array,
+    close,
     conv,
     conv_gradients,
     conv_transpose,
     conv_transpose_gradients,
     in_full,
+    integers,
     pairs_of,
 )
 from tinygrad import Tensor, dtypes
@@ -26,18 +30,21 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
 
-def array(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-def integers(*shape: int, seed: int = 0, dtype: Any = np.int32) -> Array:
-    return np.random.default_rng(seed).integers(-8, 8, shape).astype(dtype)
-
-
-def close(actual: Tensor, expected: Any, tolerance: float = 2e-5) -> None:
-    found = actual.numpy()
-    assert found.shape == tuple(expected.shape)
-    np.testing.assert_allclose(found, np.asarray(expected), rtol=tolerance, atol=tolerance)
+def assert_equals_oracle(
+    function: Callable[..., Tensor],
+    inputs: tuple[Array, ...],
+    expected: Array,
+    gradients: Callable[[Array], tuple[Array, ...]],
+) -> None:
+    """A function has the expected value, and the gradients that the oracle has of the one above."""
+    tensors = [Tensor(value, requires_grad=True) for value in inputs]
+    out = function(*tensors)
+    above = array(*expected.shape, seed=3)
+    found = (out * Tensor(above)).sum().gradient(*tensors)
+    for actual, wanted in zip(found, gradients(above), strict=True):
+        close(actual, wanted)
+    # last, since realized tensors forget their graph
+    close(out, expected)
 
 
 # ---- conv2d ----
@@ -90,19 +97,13 @@ def test_conv2d_and_its_gradients_equal_the_oracle(name: str) -> None:
     x, w, options = conv_case(name)
     windows, groups = conv_windows(x, w, options)
     bias = array(w.shape[0], seed=2)
-    ours = [Tensor(value, requires_grad=True) for value in (x, w, bias)]
-    out = ours[0].conv2d(ours[1], ours[2], **options)
     expected = conv(x, w, windows, groups) + bias.reshape(-1, *(1,) * (x.ndim - 2))
-    above = array(*expected.shape, seed=3)
-    wanted = (
-        *conv_gradients(x, w, windows, above, groups),
-        above.sum((0, *range(2, x.ndim))),
-    )
-    found = (out * Tensor(above)).sum().gradient(*ours)
-    for mine, theirs in zip(found, wanted, strict=True):
-        close(mine, theirs)
-    # last, since realized tensors forget their graph
-    close(out, expected)
+
+    def gradients(above: Array) -> tuple[Array, ...]:
+        of_bias = above.sum((0, *range(2, x.ndim)))
+        return *conv_gradients(x, w, windows, above, groups), of_bias
+
+    assert_equals_oracle(partial(Tensor.conv2d, **options), (x, w, bias), expected, gradients)
 
 
 @pytest.mark.parametrize("name", [name for name, x in CONV_CASES.items() if "stride" in x])
@@ -263,18 +264,14 @@ def test_conv_transpose2d_and_its_gradients_equal_the_oracle(name: str) -> None:
     x, w, options = transpose_case(name)
     windows, groups = transpose_windows(x, w, options)
     bias = array(w.shape[1] * groups, seed=2)
-    ours = [Tensor(value, requires_grad=True) for value in (x, w, bias)]
-    out = ours[0].conv_transpose2d(ours[1], ours[2], **options)
     expected = conv_transpose(x, w, windows, groups) + bias.reshape(-1, *(1,) * (x.ndim - 2))
-    above = array(*expected.shape, seed=3)
-    wanted = (
-        *conv_transpose_gradients(x, w, windows, above, groups),
-        above.sum((0, *range(2, x.ndim))),
-    )
-    found = (out * Tensor(above)).sum().gradient(*ours)
-    for mine, theirs in zip(found, wanted, strict=True):
-        close(mine, theirs)
-    close(out, expected)
+
+    def gradients(above: Array) -> tuple[Array, ...]:
+        of_bias = above.sum((0, *range(2, x.ndim)))
+        return *conv_transpose_gradients(x, w, windows, above, groups), of_bias
+
+    function = partial(Tensor.conv_transpose2d, **options)
+    assert_equals_oracle(function, (x, w, bias), expected, gradients)
 
 
 def test_the_oracle_of_the_transpose_equals_torch() -> None:

@@ -12,9 +12,12 @@ from test.backend.conv_oracle import (
     Array,
     Windows,
     along_last_axes,
+    array,
     avg_pool,
     avg_pool_gradient,
+    close,
     in_full,
+    integers,
     interpolation,
     max_pool,
     max_pool_gradient,
@@ -23,21 +26,6 @@ from test.backend.conv_oracle import (
 from tinygrad import Tensor, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-
-
-def array(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-def integers(*shape: int, seed: int = 0, dtype: Any = np.int32) -> Array:
-    return np.random.default_rng(seed).integers(-8, 8, shape).astype(dtype)
-
-
-def close(actual: Tensor, expected: Any, tolerance: float = 2e-5) -> None:
-    found = actual.numpy()
-    assert found.shape == tuple(expected.shape)
-    np.testing.assert_allclose(found, np.asarray(expected), rtol=tolerance, atol=tolerance)
-
 
 # ---- pooling ----
 
