@@ -9,7 +9,7 @@ of the tensor and of the source.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
 from tinygrad.errors import ArgumentError
@@ -153,7 +153,7 @@ class GatherMixin(IndexingMixin):
 
     def _scatter_source(self, index: Self, src: Any) -> Self:
         if isinstance(src, TensorCore):
-            return src.cast(self.dtype)  # type: ignore[return-value]
+            return cast(Self, src).cast(self.dtype)
         return self.full(index.shape, src, dtype=self.dtype)
 
     def _checked_scatter(self, dim: int, index: Self, src: Self) -> tuple[int, Self]:

@@ -10,7 +10,7 @@ are not written.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, cast
 
 from tinygrad.dtype import dtypes
 from tinygrad.errors import ArgumentError, ArgumentIndexError
@@ -187,21 +187,23 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         return items[:at] + [slice(None)] * (self.ndim - used) + items[at + 1 :]
 
     def _index_tensor(self, item: Any) -> Self:
-        x: Any = item
-        if not isinstance(x, TensorCore):
+        x: Self
+        if isinstance(item, TensorCore):
+            x = cast(Self, item)
+        else:
             x = self._from_host(item)
             if x.numel() == 0 and x.dtype is not dtypes.bool:
                 x = x.cast(dtypes.default_int)
         if x.dtype is dtypes.bool and x.ndim:
-            return x  # type: ignore[no-any-return]
+            return x
         if not dtypes.is_int(x.dtype):
             kind = "a bool without axes" if x.dtype is dtypes.bool else x.dtype
             raise ArgumentIndexError(
                 f"index tensors must be of integers or masks of bools, not {kind}"
             )
         if x.dtype.itemsize < 4:
-            return x.cast(dtypes.int32)  # type: ignore[no-any-return]
-        return x.cast(dtypes.int64) if x.dtype is dtypes.uint32 else x  # type: ignore[no-any-return]
+            return x.cast(dtypes.int32)
+        return x.cast(dtypes.int64) if x.dtype is dtypes.uint32 else x
 
     def _positions(self, index: Any, axis: int) -> tuple[Self, ...]:
         """The integer index of each axis that `index` is for: itself, or where a mask, which is
@@ -230,12 +232,13 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         found = [i for i, item in enumerate(items) if isinstance(item, TensorCore)]
         if len(found) != 1 or items[found[0]].dtype is not dtypes.bool:
             return None
-        mask, before = items[found[0]], items[: found[0]]
+        mask: Self = items[found[0]]
+        before = items[: found[0]]
         inner = sum(x is None or isinstance(x, slice) for x in items[found[0] + 1 :])
         if ndim > inner:
             return None
         self._check_mask(mask, sum(_axes_used(item) for item in before))
-        return mask.reshape((*mask.shape, *(1,) * inner))  # type: ignore[no-any-return]
+        return mask.reshape((*mask.shape, *(1,) * inner))
 
     # ---- reading ----
 
@@ -279,19 +282,20 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
 
     def _row_numbers(self, tensors: dict[int, Any], axes: IndexAxes) -> Self:
         """Indices into the gathered axes merged into one; -1 where one is out of range."""
-        number: Any = None
-        inside: Any = None
+        number: Self | None = None
+        inside: Self | None = None
         for dim in axes.gathered:
             size = self.shape[dim]
-            index = tensors[dim]._broadcast_to(axes.common)
+            index: Self = tensors[dim]._broadcast_to(axes.common)
             if not dtypes.is_unsigned(index.dtype):
                 index = (index < 0).where(index + size, index)
             if len(axes.gathered) == 1:
-                return index  # type: ignore[no-any-return]
+                return index
             valid = (index >= 0) & (index < size)
             inside = valid if inside is None else inside & valid
             number = index if number is None else number * size + index
-        return inside.where(number, -1)  # type: ignore[no-any-return]
+        assert number is not None and inside is not None, "an axis is gathered"
+        return inside.where(number, -1)
 
     # ---- assignment that is not in place ----
 

@@ -94,10 +94,10 @@ class _Layout:
             return self.first_bytes
         assert self.elements is not None, "one of the two describes the view"
         interface = self.elements.__array_interface__
-        found: Any = np.asarray(interface["data"][0] - self.start, np.int64)
+        found: Array = np.asarray(interface["data"][0] - self.start, np.int64)
         for size, stride in zip(self.elements.shape, self.elements.strides, strict=True):
             found = found[..., None] + np.arange(size, dtype=np.int64) * stride
-        return found  # type: ignore[no-any-return]
+        return found
 
 
 def _strided_view(elements: Array, move: UOp) -> Array | None:

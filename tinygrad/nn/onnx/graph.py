@@ -215,7 +215,8 @@ def constant(node: GraphNode) -> Value:
         raise OnnxError(f"{node}: a Constant has one output and one attribute")
     ((name, value),) = node.attributes.items()
     if name == "value" and not isinstance(value, (float, int, str, tuple, Graph)):
-        return value  # type: ignore[no-any-return]
+        tensor: Value = value
+        return tensor
     if name in ("value_int", "value_ints"):
         return HostValue(np.array(value, np.int64))
     if name in ("value_float", "value_floats"):
