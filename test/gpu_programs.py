@@ -107,9 +107,9 @@ NARROW_CONVOLUTION = of_one(
 )
 
 
-def attention_gradients() -> list[Tensor]:
-    """The result of a causal attention of bfloat16, and its gradients."""
-    q, k, v, gradient = inputs(*[(1, 8, 4096, 64)] * 4, dtype=BF16)
+def attention_gradients(dtype: DType = BF16) -> list[Tensor]:
+    """The result of a causal attention, and its gradients."""
+    q, k, v, gradient = inputs(*[(1, 8, 4096, 64)] * 4, dtype=dtype)
     for x in (q, k, v):
         x.requires_grad_()
     result = q.scaled_dot_product_attention(k, v, is_causal=True)
@@ -117,6 +117,7 @@ def attention_gradients() -> list[Tensor]:
 
 
 GRADIENTS = GPUProgram("gradients of attention bf16", attention_gradients)
+WIDE_ATTENTION = of_one("attention", Tensor.scaled_dot_product_attention, HEADS, HEADS, HEADS)
 ATTENTION = of_one(
     "attention bf16", Tensor.scaled_dot_product_attention, HEADS, HEADS, HEADS, dtype=BF16
 )
@@ -142,7 +143,9 @@ PROGRAMS = (
     of_one("sum", lambda x: x.sum(), SQUARE),
     of_one("sum of columns", lambda x: x.sum(0), SQUARE),
     of_one("copy", lambda x: x + 1, SQUARE),
-    of_one("attention", Tensor.scaled_dot_product_attention, HEADS, HEADS, HEADS),
+    WIDE_ATTENTION,
+    GPUProgram("attention tf32", WIDE_ATTENTION.build, allow_tf32=True),
+    GPUProgram("gradients of attention", lambda: attention_gradients(dtypes.float32)),
     ATTENTION,
     GRADIENTS,
     of_one(

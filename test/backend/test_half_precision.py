@@ -150,6 +150,25 @@ def test_casts_fuse_and_float32_is_not_stored(dtype: DType) -> None:
         assert bytes_moved <= 0.85 * wide_bytes
 
 
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_attention_in_blocks_rounds_weights_and_the_result(dtype: DType) -> None:
+    """A target of matrix instructions multiplies with them, whichever has weights in registers."""
+    rng = np.random.default_rng(0)
+    q, k, v = (
+        Tensor(rng.standard_normal((1, 2, rows, 24), dtype=np.float32)).cast(dtype).realize()
+        for rows in (275, 301, 301)
+    )
+    wide = [x.float().numpy().astype(np.float64) for x in (q, k, v)]
+    scores = wide[0] @ wide[1].swapaxes(-1, -2) / math.sqrt(24)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = weights @ wide[2] / weights.sum(-1, keepdims=True)
+    bits = 11 if dtype is dtypes.float16 else 8
+    GlobalCounters.reset()
+    found = q.scaled_dot_product_attention(k, v).realize()
+    assert GlobalCounters.kernel_count == 1
+    np.testing.assert_allclose(found.float().numpy(), expected, rtol=0.01, atol=4 * 2.0**-bits)
+
+
 def test_optimizer_states_of_half_gradients_do_not_vanish() -> None:
     weight = Tensor([1.0], dtype=dtypes.float16)
     weight.requires_grad = True

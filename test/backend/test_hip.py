@@ -16,7 +16,14 @@ import pytest
 
 from test.backend.test_renderer_c import elementwise, everything
 from test.golden.test_kernels import KERNELS
-from test.gpu_programs import CONVOLUTION, NARROW_CONVOLUTION, product
+from test.gpu_programs import (
+    ATTENTION,
+    CONVOLUTION,
+    GRADIENTS,
+    NARROW_CONVOLUTION,
+    WIDE_ATTENTION,
+    product,
+)
 from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, CompileError, Device, DeviceError, OutOfMemoryError
 from tinygrad.dtype import DType, dtypes
@@ -88,13 +95,19 @@ def test_products_use_matrix_instructions(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_products_do_not_spill(compiler: None, architecture: str) -> None:
-    programs = product(4096), product(8192, dtypes.bfloat16), CONVOLUTION, NARROW_CONVOLUTION
-    for program in programs:
-        (spec,) = program.kernels(amd_target(architecture))
-        text = find_hip_compiler().assembly(spec.source, architecture)
-        assert re.search(r"^\s+\.vgpr_spill_count: +0$", text, re.MULTILINE), program.name
-        assert re.search(r"^\s+\.private_segment_fixed_size: +0$", text, re.MULTILINE)
+def test_products_and_attention_do_not_spill(compiler: None, architecture: str) -> None:
+    products = product(4096), product(8192, dtypes.bfloat16), CONVOLUTION, NARROW_CONVOLUTION
+    multiplied = 0
+    for program in (*products, ATTENTION, WIDE_ATTENTION, GRADIENTS):
+        for spec in program.kernels(amd_target(architecture)):
+            text = find_hip_compiler().assembly(spec.source, architecture)
+            assert re.search(r"^\s+\.vgpr_spill_count: +0$", text, re.MULTILINE), program.name
+            assert re.search(r"^\s+\.private_segment_fixed_size: +0$", text, re.MULTILINE)
+            multiplied += program in {ATTENTION, GRADIENTS} and bool(
+                re.search(r"\bv_w?mf?ma_f32_16x16x16_bf16", text)
+            )
+    # an attention, and another one with three kernels of its gradients
+    assert multiplied == 5
 
 
 def test_text_that_clang_rejects_is_an_error_with_its_messages(compiler: None) -> None:

@@ -18,7 +18,7 @@ from tinygrad.codegen.optimize.threads.search import MIN_OCCUPANCY, mappings, pr
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.helpers import GlobalCounters
 from tinygrad.renderer import ProgramSpec, find_renderer
-from tinygrad.renderer.gpu_targets import nvidia_target
+from tinygrad.renderer.gpu_targets import amd_target, apple_target, nvidia_target
 from tinygrad.renderer.target import Target
 from tinygrad.schedule.grouping import prepare, row_chains
 from tinygrad.schedule.pipeline import lower_kernel
@@ -225,16 +225,17 @@ def test_a_transpose_goes_through_shared_memory() -> None:
     assert f"[{32 * 33}];" in found.source and "if (" not in found.source
 
 
-def attention(queries: int, size: int) -> UOp:
+def attention(queries: int, size: int, dtype: DType = dtypes.float32) -> UOp:
     """The kernel graph of an attention without scores in memory."""
-    q, k, v = (Tensor.empty(1, 2, queries, size) for _ in range(3))
+    q, k, v = (Tensor.empty(1, 2, queries, size, dtype=dtype) for _ in range(3))
     *_, item = q.scaled_dot_product_attention(k, v).schedule()
     assert item.ast is not None
     return lower_kernel(item.ast)
 
 
 def test_attention_keeps_scores_in_shared_memory() -> None:
-    found = program(attention(512, 32))
+    # lanes that do not shuffle cannot have rows in their registers
+    found = program(attention(512, 32), replace(SMALL, warp=1))
     assert (found.launch.grid, found.launch.block) == (2 * 512 // 32, 256)
     arrays = re.findall(r"__shared__ (?:\w+\(16\) )?float \w+\[(\d+)\]", found.source)
     assert 4 * sum(map(int, arrays)) <= 48 << 10
@@ -242,8 +243,38 @@ def test_attention_keeps_scores_in_shared_memory() -> None:
     assert len(arrays) == 8 and found.source.count("block_barrier();") > len(arrays)
     assert {f"{32 * 33}", f"{64 * 33}"} <= set(arrays)
     # without room for these, they are read from global memory
-    small = program(attention(512, 32), replace(SMALL, shared_bytes=20 << 10))
+    small = program(attention(512, 32), replace(SMALL, warp=1, shared_bytes=20 << 10))
     assert small.source.count("__shared__") == 6
+
+
+@pytest.mark.parametrize(
+    "target, dtype, instruction, shuffles",
+    [
+        (SMALL, dtypes.float32, "", 3),
+        (SMALL, dtypes.bfloat16, "mma_m16n8k16_bf16", 2),
+        (amd_target("gfx942"), dtypes.float16, "mfma_16x16x16_f16", 2),
+        (amd_target("gfx1100"), dtypes.bfloat16, "wmma_16x16x16_bf16", 1),
+        (apple_target(), dtypes.float16, "simdgroup_8x8x8_f16", 2),
+        (apple_target(), dtypes.float32, "simdgroup_8x8x8_f32", 2),
+        # without an instruction for its operands it multiplies and adds float32
+        (amd_target("gfx1030"), dtypes.float16, "", 3),
+    ],
+    ids=lambda x: x.architecture if isinstance(x, Target) else getattr(x, "name", x),
+)
+def test_attention_has_scores_and_sums_in_registers(
+    target: Target, dtype: DType, instruction: str, shuffles: int
+) -> None:
+    found = program(attention(512, 32, dtype), target)
+    assert f", {instruction or 'multiply-adds'}, " in found.applied[-1]
+    # the products of the scores and of the values, in loops
+    body = found.source.rsplit("r_2_512_32(", 1)[1]
+    assert len(re.findall(r"= (?:w?mf?ma|simdgroup)_\w+\(", body)) == (2 if instruction else 0)
+    # queries, keys and values are in shared memory; weights too, where the next instruction does
+    # not read them from sums
+    is_shared = not instruction or instruction.startswith("wmma")
+    assert len(set(re.findall(r"scratch\d+", body))) == 3 + is_shared
+    # the lanes that share a row exchange its maximum and its sum
+    assert body.count("= warp_shuffle(") == 2 * shuffles
 
 
 def test_threads_without_shuffles_exchange_through_shared_memory() -> None:

@@ -14,7 +14,7 @@ simdgroup matrices; the one here is what its hardware was observed to use.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinygrad.dtype import DType, dtypes
 
@@ -54,6 +54,15 @@ class LaneMap:
             count *= 2
         return count
 
+    def runs(self, axis: int) -> list[list[int]]:
+        """The registers of a lane in lists of those that hold neighbours along an axis."""
+        weights = [0 if step[1 - axis] else step[axis] for step in self.registers]
+        inside = [0]
+        while len(inside) in weights:
+            bit = 1 << weights.index(len(inside))
+            inside += [bit + register for register in inside]
+        return [[r + i for i in inside] for r in range(self.count) if not r & inside[-1]]
+
     def transposed(self) -> LaneMap:
         """The map with rows and columns exchanged."""
         return LaneMap(
@@ -85,11 +94,32 @@ class MatrixInstruction:
     reads_shared: bool = False
     """Whether it reads `a` and `b` from shared memory, while the threads continue; the lanes are
     those of several warps then, and the maps of `a` and `b` are empty."""
+    is_swapped: bool = False
+    """Whether the function is given `b` and `a`, of which it computes the transpose of `c`."""
 
     @property
     def lanes(self) -> int:
         """The number of lanes of a warp, or of the warps that run it together."""
         return 1 << len(self.c.lanes)
+
+    def transposed(self) -> MatrixInstruction:
+        """The instruction with rows and columns exchanged, which the same function computes."""
+        maps = {name: getattr(self, of).transposed() for name, of in zip("abc", "bac", strict=True)}
+        return replace(self, m=self.n, n=self.m, **maps, is_swapped=not self.is_swapped)
+
+    @property
+    def reads_sums(self) -> bool:
+        """Whether sums, of instructions side by side, are where lanes have left operands. Those of
+        a row are next to each other.
+        """
+        widest = max(self.n, self.k)
+        sums = (*self.c.registers, *_doublings(self.n, widest))
+        is_row = [step[0] == 0 for step in self.c.registers]
+        return (
+            self.a.lanes == self.c.lanes
+            and (*self.a.registers, *_doublings(self.k, widest)) == sums
+            and is_row == sorted(is_row, reverse=True)
+        )
 
     @property
     def bits(self) -> DType:
@@ -101,6 +131,11 @@ class MatrixInstruction:
         if self.loads_matrices:
             return dtypes.uint32.vec(lane_map.count // 2)
         return self.bits.vec(lane_map.count)
+
+
+def _doublings(width: int, widest: int) -> tuple[Step, ...]:
+    """The steps between matrices of a width, side by side, of so many columns together."""
+    return tuple((0, width << i) for i in range((widest // width).bit_length() - 1))
 
 
 @dataclass(frozen=True)
@@ -227,11 +262,15 @@ SIMDGROUP_F16 = _simdgroup(dtypes.float16, "simdgroup_8x8x8_f16")
 SIMDGROUP_BF16 = _simdgroup(dtypes.bfloat16, "simdgroup_8x8x8_bf16")
 
 
-def multiply_adds(dtype: DType, lanes: int = 32) -> MatrixInstruction:
+def multiply_adds(dtype: DType, lanes: int = 32, pairs: bool = False) -> MatrixInstruction:
     """Multiply-adds without a matrix instruction: a lane has 1 x 4 elements of `c` and 2 of k.
 
     Eight lanes share a row of `a`, the others its columns of `b`, which shared memory broadcasts.
+    The elements are neighbours, or two pairs, which fewer banks of shared memory conflict for where
+    `b` is contiguous along k.
     """
+    near, far = (0, 1), (0, 16 if pairs else 2)
+    columns = tuple((0, (2 if pairs else 4) << i) for i in range(3))
     rows = tuple((1 << i, 0) for i in range(lanes.bit_length() - 4))
     none = (0, 0)
     return MatrixInstruction(
@@ -242,8 +281,8 @@ def multiply_adds(dtype: DType, lanes: int = 32) -> MatrixInstruction:
         dtype,
         dtype,
         LaneMap((none, none, none, *rows), ((0, 1),)),
-        LaneMap(((0, 4), (0, 8), (0, 16), *(none for _ in rows)), ((0, 1), (0, 2), (1, 0))),
-        LaneMap(((0, 4), (0, 8), (0, 16), *rows), ((0, 1), (0, 2))),
+        LaneMap((*columns, *(none for _ in rows)), (near, far, (1, 0))),
+        LaneMap((*columns, *rows), (near, far)),
     )
 
 

@@ -43,11 +43,15 @@ def estimate_resources(linear: list[UOp]) -> Resources:
 
 
 def resident_blocks(needed: Resources, target: Target) -> int:
-    """The blocks that one multiprocessor holds; 0 if a block does not fit at all."""
+    """The blocks that one multiprocessor holds; 0 if a block does not fit at all, and 1 if it does
+    and no more is known.
+    """
     if needed.threads > target.block_threads or needed.shared_bytes > target.shared_bytes:
         return 0
     if needed.registers > target.registers:
         return 0
+    if not target.unit_threads:
+        return 1
     warp = max(target.warp, 1)
     threads = ceildiv(needed.threads, warp) * warp
     registers = ceildiv(needed.registers, REGISTER_GRANULARITY) * REGISTER_GRANULARITY

@@ -20,7 +20,7 @@ Matrix products:
 
 Softmaxes between products:
 
-    matrix_chain.py        matches those that matrix instructions compute
+    matrix_chain.py        matches those that instructions compute in registers
     chain_product.py       maps them
     chain_tile.py              chooses the tile
     chain_block.py             computes a block of rows

@@ -104,12 +104,8 @@ class BlockTile:
         return math.ceil(sums + fragments * words) + OTHER_REGISTERS
 
     def blocks_per_unit(self, target: Target) -> int:
-        """The blocks that a multiprocessor holds; 1 for a block that fits, if that is unknown."""
-        needed = Resources(self.threads, self.registers, self.shared_bytes)
-        if target.unit_threads:
-            return resident_blocks(needed, target)
-        fits = needed.threads <= target.block_threads and needed.registers <= target.registers
-        return int(fits and needed.shared_bytes <= target.shared_bytes)
+        """The blocks that a multiprocessor holds."""
+        return resident_blocks(Resources(self.threads, self.registers, self.shared_bytes), target)
 
     def describe(self) -> str:
         """The decisions as text for DEBUG=3."""

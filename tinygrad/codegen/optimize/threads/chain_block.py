@@ -1,8 +1,9 @@
 """Compute a block of rows of a chain of products with matrix instructions.
 
 In: a `MatrixChain` and the tile that was chosen. Out: the stores of the nest. The weights are the
-left operand of an instruction, which lanes read from where the products in the weights were summed:
-pairs of neighbouring keys become one register.
+left operand of an instruction. Lanes read it from where the products in the weights were summed, if
+the lane maps of both agree, and else from shared memory. Those of MFMA agree where rows and columns
+are exchanged.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from tinygrad.codegen.analysis.affine_index import and_conditions, index_const
 from tinygrad.codegen.analysis.ranges import FreeRanges, substitute
 from tinygrad.codegen.optimize.chain_softmax import without_division
 from tinygrad.codegen.optimize.nest import Nest
+from tinygrad.codegen.optimize.threads.block_tile import ACCESS_BYTES
 from tinygrad.codegen.optimize.threads.chain_registers import ChainRegisters
 from tinygrad.codegen.optimize.threads.chain_tile import ChainTile
 from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width
-from tinygrad.codegen.optimize.threads.fragments import FragmentSource, lane_position
+from tinygrad.codegen.optimize.threads.fragments import FragmentSource, lane_position, multiply
 from tinygrad.codegen.optimize.threads.matrix_chain import MatrixChain, narrow_operand
 from tinygrad.codegen.optimize.threads.register_array import RegisterArray
 from tinygrad.codegen.optimize.threads.running_softmax import update_softmax
@@ -27,7 +29,6 @@ from tinygrad.codegen.optimize.threads.shared_tile import (
     shared_tile,
 )
 from tinygrad.codegen.optimize.threads.stages import Memory, Stages, after, barrier, commit, wait
-from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -66,7 +67,8 @@ class ChainBlock(ChainRegisters):
             weight = without_division(weight, softmax)
             parts = {softmax.exponential: scores[0]}
         if self.found.terms == 1:
-            self.accumulate(sums, self.pairs(parts, narrow_operand(weight)), memory[-1])
+            weight = narrow_operand(weight, self.instruction)
+            self.accumulate(sums, parts, weight, memory[-1])
         else:
             self.accumulate_terms(sums, parts, weight, memory[-1])
         stores = [self.result(sums, stored)]
@@ -81,9 +83,8 @@ class ChainBlock(ChainRegisters):
     ) -> SharedTile:
         """The tile of an operand in shared memory, as bits."""
         bits = self.instruction.bits
-        return shared_tile(
-            operand.bitcast(bits), bits, outer, deep, size, self.number(), FreeRanges()
-        )
+        operand = operand if operand.dtype is bits else operand.bitcast(bits)
+        return shared_tile(operand, bits, outer, deep, size, self.number(), FreeRanges())
 
     def fill(self, memory: Memory, step: UOp, condition: UOp | None) -> list[UOp]:
         """The stores of one stage of the operands of the keys, and of the values."""
@@ -136,7 +137,7 @@ class ChainBlock(ChainRegisters):
         source = self.source(self.row_tiles[number], rows, 0)
         first = self.warp * (self.tiles[0] * x.m)
         count = source.dtype.count
-        (inner,) = self.loops(steps)
+        inner = self.inner(steps, self.tile.holds_rows)
         row_tile, tile = self.loops(*self.tiles[:2])
         if self.tile.holds_rows:
             (outer,) = self.loops(steps)
@@ -176,26 +177,50 @@ class ChainBlock(ChainRegisters):
         loops = [*inside, *own]
         place = (tiles[0] * self.tiles[along] + tiles[1]) * self.instruction.c.count
         c = sums.load(place, *loops, count=self.instruction.c.count)
-        product = UOp(Ops.MMA, c.dtype, (*operands, c), self.instruction)
-        sums.store(place, product, *own, after=loops)
+        sums.store(place, multiply(self.instruction, *operands, c), *own, after=loops)
+
+    def inner(self, steps: int, in_registers: bool) -> UOp:
+        """A loop along a reduction, unrolled if an operand is in registers. Others are not if steps
+        are long, as of multiply-adds, or registers are needed for what is copied to shared memory.
+        """
+        has_room = self.nest.renderer.target.has_async_copy and self.instruction.name
+        kind = AxisType.TILE if in_registers or has_room else AxisType.REDUCE
+        return self.factory.new(steps, kind)
 
     def accumulate(
-        self, sums: RegisterArray, weights: RegisterArray, memory: UOp, is_last: bool = True
-    ) -> None:
-        """Add the products of the weights and the values of a block of keys. The last products of
-        a step are those that the next one adds to.
+        self,
+        sums: RegisterArray,
+        parts: dict[UOp, RegisterArray],
+        weight: UOp,
+        memory: UOp,
+        is_last: bool = True,
+    ) -> Sequence[UOp]:
+        """Add the products of the weights, of which parts are in arrays, and the values of a block
+        of keys. The last products of a step are those that the next one adds to. Returns the
+        stores of the weights.
         """
         x = self.instruction
-        (inner,) = self.loops(self.tile.keys // x.k)
+        inner = self.inner(self.tile.keys // x.k, x.reads_sums)
         row_tile, tile = self.loops(self.tiles[0], self.tiles[2])
-        key_tile = row_tile * self.tiles[1] + inner * (x.k // x.n)
-        a = weights.load(key_tile * self.lane_rows, count=x.fragment(x.a).count)
+        count = x.fragment(x.a).count
+        if x.reads_sums:
+            narrow = self.narrow_weights(parts, weight)
+            stores, first = narrow.before, row_tile * (self.tile.keys // x.k) + inner
+            a = narrow.load(first * count, count=count)
+        else:
+            shared, store = self.shared_weights(parts, weight)
+            stores = [store]
+            source = self.source(shared, shared.memory.after(barrier(store)), 0)
+            first = self.warp * (self.tiles[0] * x.m)
+            loaded = self.fragments(source, first, self.tiles[0], inner)
+            a = loaded.index(row_tile * count).load(dtype=source.dtype)
         source = self.source(self.value_tile, memory, 1)
         loaded = self.fragments(source, _zero(), self.tiles[2], inner)
         b = loaded.index(tile * source.dtype.count).load(dtype=source.dtype)
         steps = [*self.outside, self.step]
         own, inside = ([*steps, inner], []) if is_last else ([inner], steps)
         self.multiply(sums, (row_tile, tile), 2, (a, b), own, inside)
+        return stores
 
     def accumulate_terms(
         self, sums: RegisterArray, parts: dict[UOp, RegisterArray], weight: UOp, memory: UOp
@@ -212,44 +237,77 @@ class ChainBlock(ChainRegisters):
         whole = _hole(weight)
         rounded = whole.cast(self.instruction.operand)
         for term in range(self.found.terms):
-            narrow = self.pairs({whole: rest}, rounded)
-            self.accumulate(sums, narrow, memory, is_last=term == self.found.terms - 1)
+            is_last = term == self.found.terms - 1
+            stores = self.accumulate(sums, {whole: rest}, rounded, memory, is_last)
             own, place, _ = self.elements(1)
             value = rest.load(place, *own)
             left = value - value.cast(self.instruction.operand).cast(value.dtype)
-            rest.store(place, left, *own, after=[*own, *narrow.before])
+            rest.store(place, left, *own, after=[*own, *stores])
 
-    def pairs(self, arrays: dict[UOp, RegisterArray], weight: UOp) -> RegisterArray:
-        """The weights as narrow floats, of which a register holds two neighbours: the left operand
-        of instructions. Parts of them are in `arrays`.
-        """
-        row_tile, row, tile = own = self.loops(self.tiles[0], self.lane_rows, self.tiles[1])
-        packed = UOp.const(dtypes.uint32, 0)
-        for i in range(self.pair):
-            element = [*own, index_const(i)]
-            place = self.place(element, 1)
-            number = self.row_number(row_tile, row)
-            key = self.key_number(tile, index_const(i))
-            held = {part: array.load(place) for part, array in arrays.items()}
-            value = self.at(weight, held, number, key)
-            exists = self.key_exists(key)
-            if exists is not None and self.chain.softmax is None:
-                value = exists.where(value, UOp.const(value.dtype, 0))
-            bits = value.bitcast(self.instruction.bits).cast(dtypes.uint32)
-            packed = packed | (bits << (HALF_BITS * i)) if i else bits
-        size = self.tiles[0] * self.tiles[1] * self.lane_rows
-        narrow = self.registers(dtypes.uint32, size, self.step)
+    def narrow_weights(self, parts: dict[UOp, RegisterArray], weight: UOp) -> RegisterArray:
+        """The weights as the left operand of instructions, in registers."""
+        x = self.instruction
+        dtype = x.fragment(x.a).scalar()
+        together = dtype.itemsize // x.bits.itemsize
+        count = self.lane_columns // together
+        own = self.loops(self.tiles[0], self.lane_rows, self.tiles[1], count)
+        row_tile, row, tile, place = own
+        elements = [[*own[:3], place * together + i] for i in range(together)]
+        value, *others = [self.narrow_weight(parts, weight, element) for element in elements]
+        for other in others:
+            # neighbours share a register
+            value = value.cast(dtype) | (other.cast(dtype) << HALF_BITS)
+        size = self.tiles[0] * self.tiles[1] * self.lane_rows * count
+        narrow = self.registers(dtype, size, self.step)
         position = (row_tile * self.tiles[1] + tile) * self.lane_rows + row
-        narrow.store(position, packed, *own)
+        narrow.store(position * count + place, value, *own)
         return narrow
+
+    def shared_weights(
+        self, parts: dict[UOp, RegisterArray], weight: UOp
+    ) -> tuple[SharedTile, UOp]:
+        """The weights in shared memory, and the store of a lane's."""
+        x, rows, keys = self.instruction, self.tile.rows, self.tile.keys
+        shared = SharedTile(
+            weight, x.bits, self.rows, self.keys, rows, keys, 1, self.number(), True, 1
+        )
+        width = min(x.c.contiguous(1), ACCESS_BYTES // x.bits.itemsize)
+        count = self.lane_columns // width
+        own = self.loops(self.tiles[0], self.lane_rows, self.tiles[1], count)
+        row_tile, row, tile, high = own
+        first: UOp = high * width
+        lane: UOp | int = 0
+        if width > 1:
+            lane = self.factory.new(width, AxisType.VECTOR)
+            own = [*own, lane]
+        value = self.narrow_weight(parts, weight, [row_tile, row, tile, first + lane])
+        row = self.row_in_block(row_tile, row)
+        address = shared.address(shared.memory, _zero(), row, self.column_number(tile, first), lane)
+        return shared, address.store(value, *own)
+
+    def narrow_weight(
+        self, arrays: dict[UOp, RegisterArray], weight: UOp, element: list[UOp]
+    ) -> UOp:
+        """The bits of a weight as an operand, 0 for a key past the end."""
+        row_tile, row, tile, neighbour = element
+        key = self.key_number(tile, neighbour)
+        place = self.place(element, 1)
+        held = {part: array.load(place) for part, array in arrays.items()}
+        value = self.at(weight, held, self.row_number(row_tile, row), key)
+        exists = self.key_exists(key)
+        if exists is not None and self.chain.softmax is None:
+            value = exists.where(value, UOp.const(value.dtype, 0))
+        bits = self.instruction.bits
+        return value if value.dtype is bits else value.bitcast(bits)
 
     def result(self, sums: RegisterArray, stored: dict[UOp, RegisterArray]) -> UOp:
         """The store of the result, whose sums are divided by the total of a softmax."""
         chain, columns = self.chain, self.found.columns
         address, value = chain.store.src[:2]
-        width = contiguous_width([address], columns, self.pair, FreeRanges())
+        widest = self.instruction.c.contiguous(1)
+        width = contiguous_width([address], columns, widest, FreeRanges())
         row_tile, row, tile = self.loops(self.tiles[0], self.lane_rows, self.tiles[2])
-        (high,) = self.loops(self.pair // width)
+        (high,) = self.loops(self.lane_columns // width)
         neighbour: UOp = high * width
         own = [row_tile, row, tile, high]
         first = self.column_number(tile, neighbour)

@@ -42,9 +42,9 @@ class ChainRegisters:
         self.step = self.factory.new(count, AxisType.REDUCE)
         # instructions along the rows, the keys and the columns
         self.tiles = tile.repeats, tile.keys // x.n, size.columns // x.n
-        # sums of a lane that are neighbours in a row, and rows of a lane in an instruction
-        self.pair = x.c.contiguous(1)
-        self.lane_rows = x.c.count // self.pair
+        # sums of a lane in a row, and rows of a lane, in an instruction
+        self.lane_columns = 1 << sum(step[1] > 0 for step in x.c.registers)
+        self.lane_rows = x.c.count // self.lane_columns
 
     def loops(self, *sizes: int) -> list[UOp]:
         """New loops that are unrolled."""
@@ -70,28 +70,33 @@ class ChainRegisters:
         """Loops over the sums of a lane, in rows and then along the keys (1) or columns (2): row
         tile, row, tile, neighbour; the place of a sum in its array and of its row in others.
         """
-        own = self.loops(self.tiles[0], self.lane_rows, self.tiles[along], self.pair)
+        own = self.loops(self.tiles[0], self.lane_rows, self.tiles[along], self.lane_columns)
         return own, self.place(own, along), own[0] * self.lane_rows + own[1]
 
     def place(self, own: list[UOp], along: int) -> UOp:
         """The place of a sum."""
         row_tile, row, tile, neighbour = own
         first = (row_tile * self.tiles[along] + tile) * self.instruction.c.count
-        return first + row * self.pair + neighbour
+        return first + row * self.lane_columns + neighbour
 
     def row_number(self, row_tile: UOp, row: UOp) -> UOp:
         """The number of a row of a lane."""
+        return collect(self.row_block * self.tile.rows + self.row_in_block(row_tile, row))
+
+    def row_in_block(self, row_tile: UOp, row: UOp) -> UOp:
+        """The number of a row of a lane, in the block."""
         c = self.instruction.c
         inside = lane_position(c.lanes, self.lane, 0)
-        held = lane_position(c.registers, row * self.pair, 0)
-        first = self.row_block * self.tile.rows
+        held = lane_position(c.registers, row * self.lane_columns, 0)
         number = self.warp * self.tiles[0] + row_tile
-        return collect(first + number * self.instruction.m + inside + held)
+        return collect(number * self.instruction.m + inside + held)
 
     def column_number(self, tile: UOp, neighbour: UOp) -> UOp:
         """The number of a key or a column of a lane, in the block."""
-        inside = lane_position(self.instruction.c.lanes, self.lane, 1)
-        return collect(tile * self.instruction.n + inside + neighbour)
+        c = self.instruction.c
+        inside = lane_position(c.lanes, self.lane, 1)
+        held = lane_position(c.registers, neighbour, 1)
+        return collect(tile * self.instruction.n + inside + held)
 
     def key_number(self, tile: UOp, neighbour: UOp) -> UOp:
         """The number of a key of a lane."""

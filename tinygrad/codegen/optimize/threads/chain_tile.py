@@ -17,6 +17,7 @@ from tinygrad.codegen.optimize.threads.block_tile import (
     ACCESS_BYTES,
     CACHE_BYTES_PER_CYCLE,
     MATRIX_MULTIPLY_ADDS_PER_CYCLE,
+    MULTIPLY_ADDS_PER_CYCLE,
     OTHER_REGISTERS,
     SCHEDULERS,
     SHARED_BYTES_PER_CYCLE,
@@ -26,9 +27,11 @@ from tinygrad.renderer import Target
 from tinygrad.renderer.matrix_instruction import MatrixInstruction
 
 WARPS = (8, 4, 2, 1)
-REPEATS = (2, 1)
-KEYS = (128, 64, 32)
-STAGES = (3, 2)
+# instructions of a warp along the rows, and keys of a step; then those of multiply-adds
+REPEATS = (2, 1), (8, 4, 2)
+KEYS = (128, 64, 32), (64, 32)
+# stages that are filled asynchronously, or by all threads
+STAGES = (3, 2), (2, 1)
 # what a multiprocessor computes in a cycle, and operations of an element of the weights
 OPERATIONS_PER_CYCLE = 128.0
 WEIGHT_OPERATIONS = 24.0
@@ -36,8 +39,8 @@ ROW_OPERATIONS = 64.0
 # cycles of one step, of which other warps hide a part, and of the first loads of a block
 STEP_CYCLES = 600.0
 BLOCK_CYCLES = 3000.0
-# fragments of keys and addresses that are live at a time
-LIVE_FRAGMENTS = 16
+# fragments of keys that are live at a time, where loops are unrolled
+LIVE_FRAGMENTS = 8
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class ChainSize:
     def padded(self, instruction: MatrixInstruction) -> ChainSize:
         """The size with depths and columns that are multiples of the instruction's."""
         depths = tuple([_multiple(x, instruction.k) for x in self.depths])
-        columns = _multiple(self.columns, 2 * instruction.n)
+        # matrices are loaded by pairs
+        columns = _multiple(self.columns, instruction.n * (1 + instruction.loads_matrices))
         return ChainSize(self.rows, self.keys, columns, depths, self.batch, self.terms)
 
 
@@ -92,12 +96,20 @@ class ChainTile:
         itemsize = x.operand.itemsize
         lines = [(self.rows, depth) for depth in size.depths]
         lines += [(self.keys, n) for n in (*size.depths, size.columns)] * self.stages
+        if not x.reads_sums:
+            lines += [(self.rows, self.keys)] * size.terms
         shared = sum(a * b * itemsize + ACCESS_BYTES * max(a, b) for a, b in lines)
-        area = self.repeats * x.m * (self.keys * len(size.depths) + size.columns)
-        weights = self.repeats * x.m * self.keys // 2
-        sums = ceildiv(area + weights, x.lanes)
-        held = self.repeats * sum(size.depths) // x.k * x.a.count * itemsize // 4
-        registers = sums + LIVE_FRAGMENTS + OTHER_REGISTERS + (held if self.holds_rows else 0)
+        elements = self.repeats * x.m * (self.keys * len(size.depths) + size.columns)
+        sums = ceildiv(elements, x.lanes)
+        if x.operand is not x.accumulator:
+            sums += ceildiv(self.repeats * x.m * self.keys * itemsize, x.lanes * 4)
+        live = LIVE_FRAGMENTS * x.b.count
+        if not x.name:
+            tiles = max(self.keys, size.columns) // x.n
+            live = self.repeats * x.a.count + tiles * x.b.count
+        if self.holds_rows:
+            live += self.repeats * sum(size.depths) // x.k * x.a.count
+        registers = sums + live * itemsize // 4 + OTHER_REGISTERS
         return Resources(self.threads, registers, shared)
 
     def describe(self) -> str:
@@ -105,7 +117,7 @@ class ChainTile:
         rows = "held" if self.holds_rows else "reread"
         return (
             f"blocks of {self.rows} rows by {self.keys} keys of {self.threads} threads, "
-            f"{self.instruction.name}, {self.stages} stages, rows {rows}"
+            f"{self.instruction.name or 'multiply-adds'}, {self.stages} stages, rows {rows}"
         )
 
 
@@ -113,7 +125,10 @@ def candidates(
     instruction: MatrixInstruction, size: ChainSize, target: Target
 ) -> Iterator[ChainTile]:
     """The tiles that fit the target, for a padded size."""
-    for options in itertools.product(WARPS, REPEATS, KEYS, STAGES, (True, False)):
+    is_own = not instruction.name
+    holds = (False,) if is_own else (True, False)
+    choices = REPEATS[is_own], KEYS[is_own], STAGES[not target.has_async_copy], holds
+    for options in itertools.product(WARPS, *choices):
         tile = ChainTile(instruction, *options)
         if resident_blocks(tile.resources(size), target):
             yield tile
@@ -125,12 +140,18 @@ def cost(tile: ChainTile, size: ChainSize, target: Target) -> float:
     blocks = size.batch * ceildiv(size.rows, tile.rows)
     resident = min(resident_blocks(tile.resources(size), target), ceildiv(blocks, target.units))
     width = sum(size.depths) + size.columns * size.terms
-    rate = MATRIX_MULTIPLY_ADDS_PER_CYCLE[x.operand.itemsize] / 2
+    rate = MULTIPLY_ADDS_PER_CYCLE
+    if x.name:
+        rate = MATRIX_MULTIPLY_ADDS_PER_CYCLE[x.operand.itemsize] / 2
     busy = min(1.0, resident * tile.warps / SCHEDULERS)
     products = tile.rows * tile.keys * width / (rate * busy)
-    read = tile.warps * tile.keys * width
+    # lanes read copies of some elements
+    left, right = (1 << m.lanes.count((0, 0)) for m in (x.a, x.b))
+    read = tile.warps * tile.keys * width * right
     if not tile.holds_rows:
-        read += tile.rows * sum(size.depths)
+        read += tile.rows * sum(size.depths) * left
+    if not x.reads_sums:
+        read += tile.rows * tile.keys * size.terms * left
     shared = read * x.operand.itemsize / SHARED_BYTES_PER_CYCLE
     filled = (
         tile.keys * (sum(size.depths) + size.columns) * x.operand.itemsize / CACHE_BYTES_PER_CYCLE
@@ -148,16 +169,19 @@ def cost(tile: ChainTile, size: ChainSize, target: Target) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def choose_chain_tile(
-    instruction: MatrixInstruction, size: ChainSize, target: Target, threads: int | None
+    sizes: tuple[tuple[MatrixInstruction, ChainSize], ...], target: Target, threads: int | None
 ) -> ChainTile | None:
-    """The tile of least cost, with blocks of so many threads if given, or None if none fits."""
-    padded = size.padded(instruction)
+    """The tile of least cost, with blocks of so many threads if given, or None if none fits. It is
+    one of matrix instructions if there is any, of which each has the size of a chain.
+    """
     found = [
-        tile
-        for tile in candidates(instruction, padded, target)
+        (not x.name, cost(tile, padded, target), tile)
+        for x, size in sizes
+        for padded in [size.padded(x)]
+        for tile in candidates(x, padded, target)
         if threads is None or tile.threads == threads
     ]
-    return min(found, key=lambda tile: cost(tile, padded, target), default=None)
+    return min(found, key=lambda entry: entry[:2], default=(None,))[-1]
 
 
 def _multiple(number: int, of: int) -> int:

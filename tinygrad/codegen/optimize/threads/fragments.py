@@ -101,19 +101,19 @@ class FragmentSource:
         if self.instruction.loads_matrices:
             return self._matrices(origin, lane_map)
         tile = self.tile
-        width = lane_map.contiguous(1 if tile.along_reduction else 0)
         base = [x + lane_position(lane_map.lanes, self.lane, i) for i, x in enumerate(origin)]
-        lanes: list[UOp] = []
-        for register in range(0, lane_map.count, width):
-            outer, deep = (
-                x + step for x, step in zip(base, lane_map.position(0, register), strict=True)
-            )
+        lanes: dict[int, UOp] = {}
+        for registers in lane_map.runs(1 if tile.along_reduction else 0):
+            position = lane_map.position(0, registers[0])
+            outer, deep = (x + step for x, step in zip(base, position, strict=True))
             address = tile.address(self.memory, self.stage, outer, deep)
-            loaded = address.load(dtype=tile.dtype.vec(width))
-            lanes += [loaded.gep(i) for i in range(width)] if width > 1 else [loaded]
-        if width == lane_map.count:
-            return loaded
-        return UOp(Ops.VECTORIZE, tile.dtype.vec(len(lanes)), tuple(lanes))
+            loaded = address.load(dtype=tile.dtype.vec(len(registers)))
+            if registers == list(range(lane_map.count)):
+                return loaded
+            for i, register in enumerate(registers):
+                lanes[register] = loaded.gep(i) if len(registers) > 1 else loaded
+        ordered = tuple([lanes[i] for i in range(lane_map.count)])
+        return UOp(Ops.VECTORIZE, tile.dtype.vec(len(ordered)), ordered)
 
     def _matrices(self, origin: tuple[UOp, UOp], lane_map: LaneMap) -> UOp:
         """The fragment, loaded as 8x8 matrices: lane `8 * i + j` names row j of matrix i."""
@@ -131,7 +131,8 @@ class FragmentSource:
 def multiply(instruction: MatrixInstruction, a: UOp, b: UOp, c: UOp) -> UOp:
     """The fragment `c + a @ b`."""
     if instruction.name:
-        return UOp(Ops.MMA, c.dtype, (a, b, c), instruction)
+        operands = (b, a) if instruction.is_swapped else (a, b)
+        return UOp(Ops.MMA, c.dtype, (*operands, c), instruction)
     lanes = []
     registers = {instruction.a.position(0, r): r for r in range(instruction.a.count)}
     others = {instruction.b.position(0, r): r for r in range(instruction.b.count)}

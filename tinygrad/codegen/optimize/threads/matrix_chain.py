@@ -1,8 +1,7 @@
-"""Chains whose products a matrix instruction computes.
+"""Chains whose products a matrix instruction, or multiply-adds described as one, computes.
 
 In: a `Chain`. Out: a `MatrixChain`, or None if the operands have other dtypes or depend on other
-loops. The weights are the left operand of the outer product, which lanes read from where the
-products in the weights were summed, so the lane maps of both have to agree.
+loops.
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ from tinygrad.codegen.optimize.chain import Chain
 from tinygrad.codegen.optimize.nest import points
 from tinygrad.codegen.optimize.threads.chain_tile import ChainSize
 from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, flatten
-from tinygrad.dtype import DType, dtypes
-from tinygrad.renderer.matrix_instruction import MatrixInstruction
+from tinygrad.dtype import dtypes
+from tinygrad.renderer import Target
+from tinygrad.renderer.matrix_instruction import MatrixInstruction, multiply_adds
+from tinygrad.settings import ALLOW_TF32
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -58,9 +59,23 @@ class MatrixChain:
         )
 
 
+def chain_instructions(target: Target) -> tuple[MatrixInstruction, ...]:
+    """What can compute chains: matrix instructions, and multiply-adds of float32."""
+    usable = [
+        x for x in target.matrix if not x.reads_shared and (ALLOW_TF32 or not x.rounds_operands)
+    ]
+    own = multiply_adds(dtypes.float32, target.warp, pairs=True)
+    return (*(min(x, x.transposed(), key=_exchanges) for x in usable), own)
+
+
+def _exchanges(x: MatrixInstruction) -> tuple[bool, int]:
+    """Whether weights pass through shared memory, and among how many lanes those of a row are."""
+    return not x.reads_sums, sum(step[1] > 0 for step in x.c.lanes)
+
+
 def find_matrix_chain(chain: Chain, x: MatrixInstruction) -> MatrixChain | None:
     """The chain, if an instruction can compute it."""
-    if chain.value is None or not reads_sums(x) or chain.reduce.dtype is not x.accumulator:
+    if chain.value is None or chain.reduce.dtype is not x.accumulator:
         return None
     outside = chain.reduce.src[1:-1]
     if chain.softmax is not None and (outside or chain.softmax.scores.dtype is not x.accumulator):
@@ -70,7 +85,7 @@ def find_matrix_chain(chain: Chain, x: MatrixInstruction) -> MatrixChain | None:
     found = tuple([p for p in products if p is not None])
     columns = flatten(chain.columns, chain.value, free)
     is_sum = chain.reduce.arg is Ops.ADD and chain.reduce.src[0].op is Ops.MUL
-    value, terms = narrow_operand(chain.value), terms_of(chain.weight, x.operand)
+    value, terms = narrow_operand(chain.value, x), terms_of(chain.weight, x)
     if len(found) < len(products) or columns is None or not is_sum or not terms:
         return None
     if value.dtype is not x.operand or chain.row in free[value]:
@@ -78,28 +93,21 @@ def find_matrix_chain(chain: Chain, x: MatrixInstruction) -> MatrixChain | None:
     return MatrixChain(chain, found, value, columns, terms)
 
 
-def terms_of(weight: UOp, operand: DType) -> int:
+def terms_of(weight: UOp, x: MatrixInstruction) -> int:
     """The number of narrow floats whose sum is a weight exactly; 0 if none is.
 
     A float32 is three of bfloat16, which has the same exponents and a third of the bits.
     """
-    if narrow_operand(weight).dtype is operand:
+    if narrow_operand(weight, x).dtype is x.operand:
         return 1
-    is_split = weight.dtype is dtypes.float32 and operand is dtypes.bfloat16
+    is_split = weight.dtype is dtypes.float32 and x.operand is dtypes.bfloat16
     return BFLOAT16_TERMS if is_split else 0
 
 
-def reads_sums(x: MatrixInstruction) -> bool:
-    """Whether the sums of two instructions, side by side, are the left operand of another one."""
-    if not x.name or x.operand.itemsize != 2 or x.c.contiguous(1) != 2:
-        return False
-    return x.k == 2 * x.n and x.a.lanes == x.c.lanes and x.a.registers == (*x.c.registers, (0, x.n))
-
-
-def narrow_operand(operand: UOp) -> UOp:
+def narrow_operand(operand: UOp, x: MatrixInstruction) -> UOp:
     """The operand before a conversion from a narrow float, which matrix instructions do."""
-    is_wide = operand.op is Ops.CAST and operand.dtype is dtypes.float32
-    return operand.src[0] if is_wide and operand.src[0].dtype.itemsize == 2 else operand
+    is_wide = operand.op is Ops.CAST and operand.dtype is x.accumulator
+    return operand.src[0] if is_wide and operand.src[0].dtype is x.operand else operand
 
 
 def _find_product(
@@ -108,7 +116,7 @@ def _find_product(
     term = reduce.src[0]
     if term.op is not Ops.MUL or reduce.dtype is not x.accumulator:
         return None
-    operands = [narrow_operand(u) for u in term.src]
+    operands = [narrow_operand(u, x) for u in term.src]
     keys, rows = sorted(operands, key=lambda u: chain.key not in free[u])
     if {u.dtype for u in operands} != {x.operand} or chain.row in free[keys]:
         return None
