@@ -14,6 +14,7 @@ import pytest
 
 from test.devices import DEVICE, device_names, nth
 from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, Variable, dtypes, nn
+from tinygrad.execution.realize import compiled_kernels
 from tinygrad.sharding import ShardingError
 
 TWO = device_names(2)
@@ -185,6 +186,18 @@ def test_elements_of_memory_are_written_without_a_new_value_of_the_whole(
     GlobalCounters.reset()
     x[2:4, 1] = 0
     assert (GlobalCounters.kernel_count, GlobalCounters.global_mem) == (1, 2 * 4)
+
+
+def test_writing_other_numbers_and_places_needs_no_other_kernels() -> None:
+    for dtype in (dtypes.float, dtypes.bfloat16, dtypes.uint8, dtypes.int64):
+        x = Tensor.zeros(16, dtype=dtype).contiguous().realize()
+        x[3], x[4:6] = 3, 6
+        compiled_kernels.clear()
+        for i in range(8, 14):
+            x[i] = i
+        x[6:8] = 5
+        assert not compiled_kernels
+        assert x.tolist() == [0, 0, 0, 3, 6, 6, 5, 5, 8, 9, 10, 11, 12, 13, 0, 0]
 
 
 def test_a_value_may_be_read_from_before_and_after_a_write() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tinygrad.errors import ArgumentError
+from tinygrad.execution.capture import capturing
 from tinygrad.helpers import all_int
 from tinygrad.schedule.canonical import BindingConflict, canonicalize
 from tinygrad.schedule.storage_views import below_reshapes
@@ -22,6 +23,7 @@ from tinygrad.storage.aliases import (
     whole_value,
 )
 from tinygrad.storage.copy_on_write import copy_on_write, mark_shared
+from tinygrad.storage.host_arrays import number_in_memory
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.pending_writes import note_write
@@ -120,6 +122,8 @@ def write_now(tensor: TensorBase, steps: Sequence[ViewStep], value: UOp) -> bool
         return True
     if below_reshapes(value) is whole:
         return False  # a kernel would overwrite elements that it reads later
+    if not capturing():
+        value = number_in_memory(value, whole.device)
     write = target.assign(value)
     note_write(write)
     try:

@@ -9,7 +9,7 @@ share memory; writing to the array afterwards changes no other tensor.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,10 @@ from tinygrad.dtype import (
 )
 from tinygrad.errors import ArgumentError
 from tinygrad.execution.buffers import bind_buffers
-from tinygrad.helpers import fully_flatten
+from tinygrad.helpers import all_int, fully_flatten
 from tinygrad.storage.live_tensors import TensorBase
+from tinygrad.storage.views import movement_base
+from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import (
     broadcast_node,
     const_node,
@@ -142,6 +144,26 @@ def array_node(array: Array, dtype: DType | None) -> UOp:
         else:
             data = from_float32_array(array, dtype)
     return memory_node(_bytes_of(data), array.shape, dtype)
+
+
+def number_in_memory(value: UOp, device: str) -> UOp:
+    """A number of any shape as one element of memory, so that kernels do not depend on the number.
+
+    Anything else is unchanged, and so are numbers that many programs write, such as 0 and 1.
+    """
+    number = movement_base(value)
+    dtype = number.dtype
+    if number.op is not Ops.CONST or dtype is dtypes.bool or not all_int(value.shape):
+        return value
+    if number.arg in (-1, 0, 1) or not isfinite(number.arg):
+        return value
+    import numpy as np
+
+    if is_stored_as_bits(dtype):
+        array = from_float32_array(np.array(number.arg, np.float32), dtype)
+    else:
+        array = np.array(number.arg, to_numpy_dtype(dtype))
+    return broadcast_node(memory_node(_bytes_of(array), (), dtype, device), value.shape)
 
 
 def memory_node(data: memoryview, shape: Sequence[int], dtype: DType, device: str = "NPY") -> UOp:
