@@ -15,10 +15,10 @@ from test.fuzz_sharding.generate import OPS, random_program
 from test.fuzz_sharding.numbers import check_numbers, random_numbers
 from test.fuzz_sharding.program import Program
 from test.fuzz_sharding.shrink import candidates
-from test.fuzzing.findings import Check, Finding, Invalid
+from test.fuzzing.findings import Check
+from test.fuzzing.on_ranks import OnRanks
 from test.fuzzing.search import parser, search
-from test.ranks.agreement import Agreement, agree_as_ranks
-from tinygrad.settings import RANKS_TIMEOUT, Context
+from tinygrad.settings import Context
 
 CHECKS = (compare, check_replay, check_twice, check_bytes)
 SHARES = (0.6, 0.17, 0.1, 0.13)
@@ -26,30 +26,8 @@ SHARES = (0.6, 0.17, 0.1, 0.13)
 NUMBERS = 0.3
 
 
-def together(check: Check[Program], agreement: Agreement) -> Check[Program]:
-    """A check that finds the same on all ranks."""
-
-    def checked(program: Program) -> Finding[Program] | None:
-        try:
-            finding = check(program)
-            outcome = "passed" if finding is None else "failed"
-        except Invalid:
-            finding, outcome = None, "invalid"
-        found = f"{finding.kind}: {finding.message}" if finding is not None else ""
-        wrong = agreement.agree("a program", outcome, found)
-        if wrong:
-            return finding or Finding("found on another rank", wrong, program)
-        if outcome == "invalid":
-            raise Invalid
-        return None
-
-    return checked
-
-
 def main() -> None:
-    agreement = agree_as_ranks()
-    if agreement is not None:
-        RANKS_TIMEOUT.value = 2
+    ranks = OnRanks()
     arguments = parser("fuzz_sharding", __doc__)
     arguments.add_argument("--ops", nargs="*", choices=sorted(OPS), help="only these ops")
     arguments.add_argument("--numbers", action="store_true", help="only extreme values")
@@ -62,7 +40,7 @@ def main() -> None:
         else:
             program = random_program(rng, given.ops or sorted(OPS))
             check = rng.choices(CHECKS, SHARES)[0]
-        yield program, together(check, agreement) if agreement is not None else check
+        yield program, ranks.together(check)
 
     with Context(SPEC=2):
         found = search(runs, candidates, given)

@@ -1,4 +1,7 @@
-"""Searches for a program whose values are not those of the reference: see the package."""
+"""Searches for a program whose values are not those of the reference: see the package.
+
+Under `mpiexec`, all ranks run the same programs, and agree on what each of them finds.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,13 @@ from test.fuzz_state.generate import GROUPS, random_program
 from test.fuzz_state.program import Program
 from test.fuzz_state.shrink import candidates
 from test.fuzzing.findings import Check, Finding
+from test.fuzzing.on_ranks import OnRanks
 from test.fuzzing.search import parser, search
 from tinygrad.settings import Context
 
 
 def main() -> None:
+    ranks = OnRanks()
     arguments = parser("fuzz_state", __doc__)
     arguments.add_argument("--strict", action="store_true", help="errors are findings too")
     arguments.add_argument("--groups", type=lambda x: x.split(","), default=list(GROUPS))
@@ -32,7 +37,7 @@ def main() -> None:
     def runs(seed: int) -> Iterator[tuple[Program, Check[Program]]]:
         program = random_program(random.Random(seed), given.groups)
         for placed in (program.on_one_device(), program):
-            yield placed, compare_strictly if given.strict else compare_and_count
+            yield placed, ranks.together(compare_strictly if given.strict else compare_and_count)
 
     with Context(SPEC=2):
         found = search(runs, candidates, given)
