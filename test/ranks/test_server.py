@@ -22,7 +22,8 @@ from test.llm.server_process import port_of
 from test.llm.tiny_models import write_model
 from test.llm.vocabularies import BYTES_AS_TOKENS
 from test.ranks import test_mpi
-from test.ranks.test_mpi import LIMIT_S, ROOT, all_end, launcher
+from test.ranks.open_mpi import Mpi, mpich, open_mpi
+from test.ranks.test_mpi import LIMIT_S, ROOT, all_end
 
 pytestmark = [pytest.mark.slow, test_mpi.pytestmark]
 
@@ -58,24 +59,35 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TENSOR_PARALLEL, DATA_PARALLEL = ("--shard", "2"), ("--mesh", "dp=2")
 
 
+@pytest.fixture(params=[mpich, open_mpi], ids=["mpich", "open_mpi"])
+def mpi(request: pytest.FixtureRequest) -> Mpi:
+    """An MPI with a launcher."""
+    found: Mpi = request.param()
+    return found
+
+
 def command_of(
-    model: Path, processes: int, *arguments: str, layout: tuple[str, ...] = TENSOR_PARALLEL
+    model: Path,
+    processes: int,
+    *arguments: str,
+    mpi: Mpi,
+    layout: tuple[str, ...] = TENSOR_PARALLEL,
 ) -> list[str]:
-    launched = [str(launcher()), "-n", str(processes)] if processes > 1 else []
+    launched = [*mpi.launcher, "-n", str(processes)] if processes > 1 else []
     program = [sys.executable, "-m", "tinygrad.apps.llm", "-m", str(model)]
     return [*launched, *program, *layout, *arguments]
 
 
 @contextmanager
 def serving(
-    model: Path, processes: int, layout: tuple[str, ...] = TENSOR_PARALLEL
+    model: Path, processes: int, mpi: Mpi, layout: tuple[str, ...] = TENSOR_PARALLEL
 ) -> Iterator[Served]:
     pytest.importorskip("uvicorn")
     options = ("--serve", "0", "--parallel", "2", "--slots", "2")
     process = subprocess.Popen(
-        command_of(model, processes, *options, layout=layout),
+        command_of(model, processes, *options, mpi=mpi, layout=layout),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "RANKS_TIMEOUT": "5"},
+        env={**os.environ, **mpi.settings, "PYTHONPATH": str(ROOT), "RANKS_TIMEOUT": "5"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -97,7 +109,7 @@ def ranks_of(model: Path) -> dict[int, int]:
             command, settings = ((path / name).read_bytes() for name in ("cmdline", "environ"))
         except OSError:
             continue
-        rank = re.search(rb"\0PMI_RANK=(\d+)", settings)
+        rank = re.search(rb"\0(?:PMI|OMPI_COMM_WORLD)_RANK=(\d+)", settings)
         if rank and str(model).encode() in command and b"mpiexec" not in command:
             found[int(rank[1])] = int(path.name)
     return found
@@ -129,11 +141,11 @@ def replies_of(server: Served) -> list[Any]:
 
 @pytest.mark.parametrize("layout", [TENSOR_PARALLEL, DATA_PARALLEL])
 def test_ranks_reply_as_one_process_and_sleep_while_idle(
-    model: Path, layout: tuple[str, ...]
+    model: Path, mpi: Mpi, layout: tuple[str, ...]
 ) -> None:
-    with serving(model, 1, layout) as server:
+    with serving(model, 1, mpi, layout) as server:
         wanted = replies_of(server)
-    with serving(model, 2, layout) as server:
+    with serving(model, 2, mpi, layout) as server:
         assert replies_of(server) == wanted
         processes = ranks_of(model)
         assert sorted(processes) == [0, 1]
@@ -152,20 +164,20 @@ def test_ranks_reply_as_one_process_and_sleep_while_idle(
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_rank_that_is_lost_ends_the_server(model: Path, lost: int) -> None:
-    with serving(model, 2) as server:
+def test_a_rank_that_is_lost_ends_the_server(model: Path, mpi: Mpi, lost: int) -> None:
+    with serving(model, 2, mpi) as server:
         os.kill(ranks_of(model)[lost], signal.SIGKILL)
         server.end()
         assert server.process.returncode
     assert all_end(model)
 
 
-def test_one_prompt_on_two_ranks_has_one_reply(model: Path) -> None:
+def test_one_prompt_on_two_ranks_has_one_reply(model: Path, mpi: Mpi) -> None:
     def run(processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command_of(model, processes, *arguments),
+            command_of(model, processes, *arguments, mpi=mpi),
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, **mpi.settings, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
