@@ -1,6 +1,7 @@
 """From tensor graphs to results: plans are bound to buffers and run.
 
-schedule.py            takes a plan from the cache or the compiler, and binds buffers to it
+schedule.py            takes a plan from the cache or the compiler
+binding.py             binds its entries to buffers
 temporaries.py         memory of a plan's temporaries: an arena a device
 memory_planner.py      places buffers with disjoint lifetimes in an arena
 realize.py             compiles kernels and runs items

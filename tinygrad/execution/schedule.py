@@ -1,4 +1,4 @@
-"""From tensor graphs to runnable items: plans come from a cache, buffers are bound to them.
+"""From tensor graphs to runnable items, by plans from a cache.
 
 Input: nodes of the tensor graph. Output: the items that compute them, and the BUFFER that will hold
 each. Invariant: graphs of equal structure are planned once, whatever buffers they read.
@@ -6,42 +6,23 @@ each. Invariant: graphs of equal structure are planned once, whatever buffers th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from dataclasses import dataclass
+from typing import Any
 
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
-from tinygrad.device import Buffer, Device, RemoteBuffer
-from tinygrad.execution.buffers import (
-    bind_buffers,
-    device_buffers,
-    note_host_array,
-    set_tokens,
-    tokens_of,
-)
+from tinygrad.device import Device, RemoteBuffer
+from tinygrad.execution.binding import Binding
+from tinygrad.execution.buffers import device_buffers, note_host_array, set_tokens, tokens_of
 from tinygrad.execution.capture import capturing
-from tinygrad.execution.realize import BufferCopy, ExecItem, PeerReads, ScheduleItem
-from tinygrad.execution.temporaries import allocate_temporaries
-from tinygrad.execution.trace import Collective
-from tinygrad.execution.wire import RemoteMessage, current_wire
+from tinygrad.execution.realize import ScheduleItem
+from tinygrad.execution.wire import current_wire
 from tinygrad.garbage import no_garbage
 from tinygrad.schedule.canonical import Canonical, canonicalize
-from tinygrad.schedule.execution_plan import (
-    DEVICE_NUMBER,
-    ExecutionPlan,
-    Item,
-    KernelItem,
-    Slices,
-    StorageSlice,
-    TransferItem,
-    slice_on,
-)
+from tinygrad.schedule.execution_plan import ExecutionPlan
 from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
 from tinygrad.settings import ALL2ALL, RING, SCHEDULE_CACHE, SPLIT_REDUCEOP
 from tinygrad.sharding import Sharding, current_local_devices, current_topology
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.args import CommInfo
-from tinygrad.uop.device_value import device_names
 from tinygrad.uop.known_orders import orders_kept
 from tinygrad.uop.ops import UOp
 
@@ -131,16 +112,13 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
             canonical = canonicalize(UOp.sink(*wanted))
             sink = canonical.sink
         plan = get_plan(sink, len(canonical.buffers))
-    storage = _storage(plan, canonical)
+    binding = Binding(plan, canonical)
     if not plan.local.is_all:
         current_wire().note(plan.digest, f"a schedule of {len(plan.items)} items")
         for node in canonical.buffers:
             note_host_array(node)
     tokens = _tokens(plan, canonical)
-    collectives: dict[CommInfo, Collective] = {}
-    items: list[ScheduleItem] = []
-    for item, is_whole in zip(plan.items, plan.reads_whole_entries, strict=True):
-        items += _bind(item, is_whole, plan, storage, canonical, collectives)
+    items = binding.items()
     # an assignment must not run a second time
     outputs = {node: assigned_view(node) for node in canonical.assignments}
     results: dict[tuple[Any, ...], UOp] = {}
@@ -152,7 +130,7 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
         # nodes that were optimized to one value share a BUFFER until one of them is written
         key = (parts, node.device, node.shape)
         if key not in results:
-            results[key] = _output(node, parts, plan, storage)
+            results[key] = binding.output(node, parts)
             if tokens:
                 below = [token for part in parts for token in tokens[part.entry]]
                 set_tokens(results[key], tuple(dict.fromkeys(below)))
@@ -177,21 +155,6 @@ def _memory_below(view: UOp) -> UOp:
     return view
 
 
-Storage: TypeAlias = "Sequence[tuple[Buffer, ...] | dict[int, Buffer]]"
-"""The buffers of each entry of a plan, by the number of the local device."""
-
-
-def _storage(plan: ExecutionPlan, canonical: Canonical) -> Storage:
-    """The buffers of a plan's entries."""
-    buffers = [device_buffers(b) for b in canonical.buffers] + allocate_temporaries(plan)
-    if plan.local.is_all:
-        return buffers
-    return [
-        dict(zip(plan.local_numbers(entry), parts, strict=False))
-        for entry, parts in enumerate(buffers)
-    ]
-
-
 def _tokens(plan: ExecutionPlan, canonical: Canonical) -> dict[int, tuple[RemoteBuffer, ...]]:
     """The tokens of a plan's inputs and outputs, by entry, which captures note. Empty if all
     devices are local.
@@ -206,85 +169,3 @@ def _tokens(plan: ExecutionPlan, canonical: Canonical) -> dict[int, tuple[Remote
         capture.touched.update(*found.values())
         capture.written.update(*(found[entry] for entry in plan.written & found.keys()))
     return found
-
-
-def _output(node: UOp, slices: Slices, plan: ExecutionPlan, storage: Storage) -> UOp:
-    device = Device.DEFAULT if node.device is None else node.device
-    new = UOp.new_buffer(device, cast(tuple[int, ...], node.shape), node.dtype)
-    if isinstance(device, str) and plan.local.is_all:
-        return bind_buffers(new, (_buffer(slices[0], storage),))
-    numbers = plan.local.numbers(device_names(device))
-    return bind_buffers(new, [_buffer(slice_on(slices, n), storage) for n in numbers])
-
-
-def _buffer(part: StorageSlice, storage: Storage) -> Buffer:
-    entry, device, offset, size, dtype, _ = part
-    whole = storage[entry][device]
-    if offset == 0 and size == whole.size and dtype is whole.dtype:
-        return whole
-    return whole.view(size, dtype, offset)
-
-
-def _bind(
-    item: Item,
-    is_whole: bool,
-    plan: ExecutionPlan,
-    storage: Storage,
-    canonical: Canonical,
-    collectives: dict[CommInfo, Collective],
-) -> list[ScheduleItem]:
-    values = canonical.values
-    # all rounds of one collective have one CommInfo, with the number of the user's line
-    collective = collectives.get(item.info) if item.info is not None else None
-    if item.info is not None and collective is None:
-        line = item.info.line
-        shown = canonical.line(line) if isinstance(line, int) else line
-        collective = collectives[item.info] = Collective(replace(item.info, line=shown))
-    if isinstance(item, KernelItem):
-        return [
-            ExecItem(
-                item.ast,
-                tuple([storage[p[0]][p[1]] for p in parts])
-                if is_whole
-                else tuple([_buffer(p, storage) for p in parts]),
-                item.devices[number],
-                values if len(item.devices) == 1 else values | {DEVICE_NUMBER: number},
-                peers=None if collective is None else PeerReads(collective, collective.add_round()),
-            )
-            for number, parts in zip(item.local, item.arguments, strict=True)
-        ]
-    assert collective is not None
-    pairs, remote = _bind_messages(item, plan, storage)
-    return [BufferCopy(collective, collective.add_round(), pairs, remote, item.reduction)]
-
-
-def _bind_messages(
-    item: TransferItem, plan: ExecutionPlan, storage: Storage
-) -> tuple[tuple[tuple[Buffer, Buffer], ...], tuple[RemoteMessage, ...]]:
-    """The messages between local devices, and those of which another process has the other end."""
-    if plan.local.is_all:
-        return tuple(
-            [(_buffer(m.destination, storage), _buffer(m.source, storage)) for m in item.messages]
-        ), ()
-    pairs: list[tuple[Buffer, Buffer]] = []
-    remote: list[RemoteMessage] = []
-    # a device sends one piece to many
-    sent: dict[tuple[int, int, int], Buffer] = {}
-    for message in item.pieces:
-        sender = plan.device_on(item.source, message.source)
-        receiver = plan.device_on(item.destination, message.target)
-        source = None
-        if plan.local.is_local(sender):
-            key = message[2:]
-            if key not in sent:
-                sent[key] = _buffer(item.end(message, is_source=True), storage)
-            source = sent[key]
-            if not plan.local.is_local(receiver):
-                remote.append(RemoteMessage(sender, receiver, source, True))
-                continue
-        destination = _buffer(item.end(message, is_source=False), storage)
-        if source is not None:
-            pairs.append((destination, source))
-        else:
-            remote.append(RemoteMessage(sender, receiver, destination, False))
-    return tuple(pairs), tuple(remote)
