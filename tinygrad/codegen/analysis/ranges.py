@@ -5,7 +5,7 @@ In: nodes of a kernel graph. Out: their properties, or equal expressions over ot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tinygrad.codegen.analysis.affine_index import (
     Affine,
@@ -119,6 +119,14 @@ def substitute(node: UOp, table: Mapping[UOp, UOp], free: FreeRanges | None = No
             found = x if src == x.src else rebuild(x, src)
         done[x] = found
     return done[node]
+
+
+def map_nodes(sink: UOp, function: Callable[[UOp], UOp]) -> UOp:
+    """A graph with every node, over sources that are replaced already, replaced by its image."""
+    done: dict[UOp, UOp] = {}
+    for u in sink.toposort():
+        done[u] = function(u.with_sources(tuple([done[x] for x in u.src])))
+    return done[sink]
 
 
 _SUMS = frozenset({Ops.ADD, Ops.MUL, Ops.SUB})

@@ -8,6 +8,7 @@ asynchronous copies, COPY_COMMIT and COPY_WAIT become NOOPs, which only order ef
 
 from __future__ import annotations
 
+from tinygrad.codegen.analysis.ranges import map_nodes
 from tinygrad.dtype import dtypes
 from tinygrad.renderer import Renderer, pointer_of
 from tinygrad.uop import Ops
@@ -18,15 +19,9 @@ COPIED_BYTES = frozenset({4, 8, 16})
 
 def copy_asynchronously(sink: UOp, renderer: Renderer) -> UOp:
     """Replace the copies of a kernel that waits for them, or the waits if the target cannot."""
-    nodes = sink.toposort()
-    if not any(u.op is Ops.COPY_WAIT for u in nodes):
+    if not any(u.op is Ops.COPY_WAIT for u in sink.toposort()):
         return sink
-    convert = _copy if renderer.target.has_async_copy else _order
-    done: dict[UOp, UOp] = {}
-    for u in nodes:
-        src = tuple([done[x] for x in u.src])
-        done[u] = convert(u.with_sources(src))
-    return done[sink]
+    return map_nodes(sink, _copy if renderer.target.has_async_copy else _order)
 
 
 def _order(u: UOp) -> UOp:

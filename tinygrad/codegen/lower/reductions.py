@@ -12,7 +12,14 @@ from __future__ import annotations
 import math
 
 from tinygrad.codegen.analysis.identity import identity_element
-from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, loops_of, substitute
+from tinygrad.codegen.analysis.ranges import (
+    FreeRanges,
+    RangeFactory,
+    extent,
+    loops_of,
+    map_nodes,
+    substitute,
+)
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
@@ -28,17 +35,14 @@ def tile_index(tiles: list[UOp]) -> UOp:
 
 def lower_reductions(sink: UOp) -> UOp:
     """Lower every REDUCE over ranges; one without ranges reduces lanes and stays."""
-    if not any(u.op is Ops.REDUCE and len(u.src) > 1 for u in sink.toposort()):
+    if not any(map(_is_over_ranges, sink.toposort())):
         return sink
     lowering = _ReduceLowering(sink)
-    done: dict[UOp, UOp] = {}
-    for u in sink.toposort():
-        src = tuple([done[x] for x in u.src])
-        new = u.with_sources(src)
-        if u.op is Ops.REDUCE and len(u.src) > 1:
-            new = lowering.split_tiles(new)
-        done[u] = new
-    return done[sink]
+    return map_nodes(sink, lambda u: lowering.split_tiles(u) if _is_over_ranges(u) else u)
+
+
+def _is_over_ranges(node: UOp) -> bool:
+    return node.op is Ops.REDUCE and bool(loops_of(node))
 
 
 class _ReduceLowering:

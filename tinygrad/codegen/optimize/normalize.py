@@ -9,6 +9,7 @@ same nest updates in place are pinned inside all of its loops.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 from tinygrad.codegen.analysis.affine_index import affine
 from tinygrad.codegen.analysis.ranges import (
@@ -17,6 +18,7 @@ from tinygrad.codegen.analysis.ranges import (
     extent,
     is_static,
     loops_of,
+    map_nodes,
     rebuild,
     substitute,
     with_loops,
@@ -46,28 +48,20 @@ def drop_single_steps(sink: UOp) -> UOp:
 
 def drop_constant_ranges(sink: UOp) -> UOp:
     """Drop constants from the ranges of REDUCEs and STOREs; a REDUCE over none is its value."""
-    done: dict[UOp, UOp] = {}
-    for u in sink.toposort():
-        src = tuple([done[x] for x in u.src])
-        new = u.with_sources(src)
-        if u.op in {Ops.STORE, Ops.REDUCE}:
-            loops = [x for x in loops_of(new) if x.op is Ops.RANGE]
-            new = with_loops(new, loops) if loops or u.op is Ops.STORE else new.src[0]
-        done[u] = new
-    return done[sink]
+
+    def drop(u: UOp) -> UOp:
+        if u.op not in {Ops.STORE, Ops.REDUCE}:
+            return u
+        loops = [x for x in loops_of(u) if x.op is Ops.RANGE]
+        return with_loops(u, loops) if loops or u.op is Ops.STORE else u.src[0]
+
+    return map_nodes(sink, drop)
 
 
 def separate_ranges(sink: UOp) -> UOp:
     """Clone ranges that several loops run."""
-    nodes = list(sink.toposort())
-    owners: dict[UOp, set[UOp]] = {}
-    for u in nodes:
-        for r in loops_of(u):
-            owners.setdefault(r, set()).add(u)
-    mixed = any(
-        r.arg.kind is not AxisType.REDUCE for u in nodes if u.op is Ops.REDUCE for r in loops_of(u)
-    )
-    if not mixed and all(len(found) == 1 for found in owners.values()):
+    nodes = sink.toposort()
+    if _are_separate(nodes):
         return sink
     factory = RangeFactory(nodes)
     done: dict[UOp, UOp] = {}
@@ -94,6 +88,16 @@ def separate_ranges(sink: UOp) -> UOp:
             src = (substitute(src[0], changed, free), *clones[key])
         done[u] = u if src == u.src else rebuild(u, src)
     return _separate_stores(done[sink], factory)
+
+
+def _are_separate(nodes: Iterable[UOp]) -> bool:
+    """Whether each range is run by one node alone, and the ranges of REDUCEs are of that kind."""
+    runner: dict[UOp, UOp] = {}
+    return all(
+        runner.setdefault(r, u) is u and (u.op is not Ops.REDUCE or r.arg.kind is AxisType.REDUCE)
+        for u in nodes
+        for r in loops_of(u)
+    )
 
 
 def _separate_stores(sink: UOp, factory: RangeFactory) -> UOp:
