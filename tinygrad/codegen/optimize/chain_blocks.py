@@ -180,9 +180,13 @@ class Blocks:
 
     def store(self, address: UOp, value: UOp, *own: UOp, lanes: UOp | None = None) -> UOp:
         """The store of a nest inside the blocks, after all that it reads was stored."""
-        inner = Nest(UOp.sink(address.store(value, *own)), self.nest.renderer, self.factory)
         self.nests += 1
-        inner.scratch = PER_NEST * self.nests
+        inner = Nest(
+            UOp.sink(address.store(value, *own)),
+            self.nest.renderer,
+            self.factory,
+            scratch=PER_NEST * self.nests,
+        )
         if self.threads is not None:
             self.block(inner).share(own)
         elif not tile_inner(inner, lanes):

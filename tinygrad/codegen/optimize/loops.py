@@ -55,7 +55,7 @@ THREAD_STRATEGIES: tuple[Callable[[Nest], bool], ...] = (
 
 
 def optimize_loops(sink: UOp, renderer: Renderer) -> UOp:
-    """Apply a strategy to every group of stores; a kernel by hand keeps the order of its loops."""
+    """Apply a strategy to every group of stores; a custom kernel may keep the order of loops."""
     info = sink.arg if isinstance(sink.arg, KernelInfo) else KernelInfo()
     if NOOPT:
         return sink
@@ -65,15 +65,15 @@ def optimize_loops(sink: UOp, renderer: Renderer) -> UOp:
         # a few numbers: one thread computes them in order
         return sink
     factory = RangeFactory(sink.toposort())
-    strategies = THREAD_STRATEGIES if renderer.target.has_threads else STRATEGIES
+    target = renderer.target
+    strategies = THREAD_STRATEGIES if target.has_threads else STRATEGIES
     stores: list[UOp] = []
     applied: list[str] = []
     groups = join_statistics(group_stores(sink))
+    share_blocks = len(groups) > 1 and target.has_threads
+    threads = min(BLOCK_THREADS, target.block_threads) if share_blocks else None
     for group in groups:
-        nest = Nest(UOp.sink(*group), renderer, factory)
-        nest.mapping = info.mapping
-        if len(groups) > 1 and renderer.target.has_threads:
-            nest.threads = min(BLOCK_THREADS, renderer.target.block_threads)
+        nest = Nest(UOp.sink(*group), renderer, factory, mapping=info.mapping, threads=threads)
         next(apply for apply in strategies if apply(nest))
         stores += nest.stores
         applied += nest.applied

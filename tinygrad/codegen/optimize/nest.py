@@ -30,19 +30,30 @@ T = TypeVar("T")
 
 
 class Nest:
-    """A loop nest under transformation; `root` is its current SINK, `scratch` the number of its
-    first scratch array, `threads` the number that its blocks must have, if another nest of the
-    kernel has blocks. `mapping` is the option to map it to threads by, if heuristics do not choose.
+    """A loop nest under transformation; `root` is its current SINK, and `applied` what was done.
+
+    `mapping` is the option to map it to threads by, None if heuristics choose it. `threads` is the
+    number that its blocks must have, if another nest of the kernel has blocks. `scratch` is the
+    number of its first scratch array.
     """
 
-    def __init__(self, root: UOp, renderer: Renderer, factory: RangeFactory) -> None:
+    def __init__(
+        self,
+        root: UOp,
+        renderer: Renderer,
+        factory: RangeFactory,
+        *,
+        mapping: Any = None,
+        threads: int | None = None,
+        scratch: int = 0,
+    ) -> None:
         self.root = root
         self.renderer = renderer
         self.factory = factory
+        self.mapping = mapping
+        self.threads = threads
+        self.scratch = scratch
         self.applied: list[str] = []
-        self.scratch = 0
-        self.threads: int | None = None
-        self.mapping: Any = None
 
     @property
     def stores(self) -> tuple[UOp, ...]:

@@ -32,7 +32,7 @@ def vectorize_nest(nest: Nest) -> None:
     """Transpose in blocks or vectorize the nest."""
     if transpose_blocks(nest, max_lanes(nest)):
         return
-    axes = _Choice(nest).best()
+    axes = _AxisSearch(nest).best()
     unroll_small_reduces(nest, set(axes))
     for axis in axes:
         if axis.arg.kind is AxisType.REDUCE:
@@ -138,7 +138,7 @@ def block_of_vectors(n: int, widest: int, max_vectors: int) -> tuple[int, int]:
     return best
 
 
-class _Choice:
+class _AxisSearch:
     """The search for the set of vector axes of least cost."""
 
     def __init__(self, nest: Nest) -> None:
