@@ -255,6 +255,29 @@ def test_replays_write_and_keep_what_a_call_would(program: Program) -> None:
     assert_replays_equal_calls(program)
 
 
+def test_a_gradient_that_is_scaled_between_two_captured_functions_is_stepped_with() -> None:
+    def trained(captured: Callable[[Any], Any]) -> list[float]:
+        weight = Tensor([1.0, 2.0], requires_grad=True)
+        optimizer = nn.optim.SGD([weight], lr=0.1)
+
+        def differentiate(x: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = (x * weight).square().sum()
+            loss.backward()
+            return loss
+
+        differentiate, step = captured(differentiate), captured(optimizer.step)
+        with Tensor.train():
+            for i in range(CALLS):
+                differentiate(numbers(i + 1, 1))
+                assert weight.grad is not None
+                weight.grad = weight.grad * 0.01
+                step()
+        return weight.tolist()
+
+    assert trained(TinyJit) == trained(lambda function: function)
+
+
 def test_kept_gradients_are_overwritten_without_a_copy() -> None:
     w = Tensor([1.0, 2.0], requires_grad=True).realize()
     b = Tensor([1.0, 2.0], requires_grad=True).realize()  # with a constant as gradient

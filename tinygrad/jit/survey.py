@@ -132,7 +132,7 @@ class Survey:
         """Whether code reads or writes gradients, or calls a method of this library that does."""
         if not self._names.isdisjoint(_GRADIENTS):
             return True
-        return any("backward" in found.names for found in self._classes.values())
+        return not all(_GRADIENTS.isdisjoint(found.names) for found in self._classes.values())
 
     def _link(self, holder: Any, key: Any, kind: Kind, value: Any) -> None:
         if is_library(value):
