@@ -149,3 +149,15 @@ def test_cross_entropy(axis: int) -> None:
     labels = np.random.default_rng(0).integers(0, 16, 8).astype(np.int32)
     label_layout = on(0) if axis == 0 else REPLICATED
     assert_same_as_on_one_device(loss, [array(8, 16), labels], [on(axis), label_layout], **CLOSE)
+
+
+@pytest.mark.parametrize(
+    "norm", [nn.GroupNorm(2, 4), nn.InstanceNorm(4)], ids=["group", "instance"]
+)
+def test_a_norm_of_channels_over_sharded_rows_all_reduces_its_statistics_alone(norm: Any) -> None:
+    x = array(2, 4, 16, 8)
+    out = norm(placed(x, on(2)).requires_grad_())
+    groups = norm.num_groups if isinstance(norm, nn.GroupNorm) else 4
+    # the sum, then that of the squares, of each group of each sample, sent to three devices each
+    assert moved(out) == {"all_reduce": 2 * 12 * 2 * groups * 4}
+    np.testing.assert_allclose(out.numpy(), norm(Tensor(x)).numpy(), rtol=1e-4, atol=1e-5)

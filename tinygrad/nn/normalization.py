@@ -113,8 +113,7 @@ class GroupNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         _check_channels("GroupNorm", self.num_channels, x)
-        groups = (x.shape[0], self.num_groups, -1)
-        return _normalized_channels(x, groups, self.eps, self.weight, self.bias)
+        return _normalized_channels(x, self.num_groups, self.eps, self.weight, self.bias)
 
 
 class InstanceNorm:
@@ -134,8 +133,7 @@ class InstanceNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         _check_channels("InstanceNorm", self.num_features, x)
-        groups = (x.shape[0], self.num_features, -1)
-        return _normalized_channels(x, groups, self.eps, self.weight, self.bias)
+        return _normalized_channels(x, self.num_features, self.eps, self.weight, self.bias)
 
 
 class LayerNorm:
@@ -217,7 +215,6 @@ def _normalized(
     return x if weight is None or bias is None else x * weight + bias
 
 
-@in_float32
 def _check_channels(name: str, channels: int, x: Tensor) -> None:
     if x.ndim < 2 or not same_size(x.shape[1], channels):
         raise ArgumentError(
@@ -226,12 +223,17 @@ def _check_channels(name: str, channels: int, x: Tensor) -> None:
         )
 
 
+@in_float32
 def _normalized_channels(
-    x: Tensor, groups: tuple[int, ...], eps: float, weight: Tensor | None, bias: Tensor | None
+    x: Tensor, groups: int, eps: float, weight: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    """`layernorm` over the last axis of the shape `groups`, then a scale and a bias of axis 1."""
+    """`layernorm` of each of `groups` groups of channels, then a scale and a bias of each channel.
+
+    Axes after the channels keep their places, so that sharded ones stay where they are.
+    """
     shape = (-1, *(1,) * (x.ndim - 2))
-    x = x.reshape(groups).layernorm(eps=eps).reshape(x.shape)
+    grouped = x.reshape((x.shape[0], groups, -1, *x.shape[2:]))
+    x = grouped.layernorm(tuple(range(2, grouped.ndim)), eps).reshape(x.shape)
     if weight is None or bias is None:
         return x
     return x * weight.reshape(shape) + bias.reshape(shape)
