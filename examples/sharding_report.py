@@ -18,4 +18,5 @@ def report(
         if abs(loss - expected) > tolerance * expected:
             raise SystemExit(f"step {number}: {loss} is not {expected}, the loss on one device")
     print(trace)
-    print(f"{trace.nbytes:,} bytes a step, {trace.nbytes / bound:.3f} times {bound:,}")
+    ratio = f"{trace.nbytes / bound:.3f} times {bound:,}" if bound else "none is needed"
+    print(f"{trace.nbytes:,} bytes a step, {ratio}")
