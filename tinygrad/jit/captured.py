@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from tinygrad.device import Buffer
-from tinygrad.execution.buffers import device_buffers, memory_of
+from tinygrad.execution.buffers import device_buffers, memory_of, tokens_of
 from tinygrad.execution.capture import JitError
 from tinygrad.execution.realize import ScheduleItem
 from tinygrad.execution.wire import current_wire
@@ -206,7 +206,9 @@ class CapturedJit(Generic[R]):
         last use.
         """
         used = [b.base or b for b in inputs.buffers]
-        if self._overwritten.isdisjoint(used) and not self._has_tokens:
+        if self._has_tokens:
+            used += [x for i in self._outcome.inputs for x in tokens_of(inputs.nodes[i])]
+        if self._overwritten.isdisjoint(used):
             return
         buffers = 0
         for number, node in enumerate([*inputs.nodes]):
