@@ -15,7 +15,7 @@ import pytest
 from test.llm.fake_model import CONTROL, FakeModel, Script, always_replies, checksum, tokenizer
 from test.llm.vocabularies import spelling_of_bytes
 from tinygrad.apps.language.chat import template as chat_template
-from tinygrad.apps.language.cli.arguments import devices_from, parser
+from tinygrad.apps.language.cli.arguments import devices_from, make_parser
 from tinygrad.apps.language.cli.main import main
 from tinygrad.apps.language.model.transformer import Transformer
 from tinygrad.sharding import Mesh
@@ -302,7 +302,7 @@ def test_a_port_that_is_taken_is_an_error(run: Run, model: FakeModel) -> None:
 
 def test_arguments_set_the_devices() -> None:
     def found(*arguments: str) -> Any:
-        return devices_from(parser().parse_args(arguments))
+        return devices_from(make_parser().parse_args(arguments))
 
     assert found("--device", "CPU") == "CPU"
     assert found("--device", "CPU", "--shard", "2") == Mesh((2,), ("tp",), ("CPU", "CPU:1"))

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from math import inf, prod
+from math import prod
 from typing import NoReturn
 
+from tinygrad.apps.language.cli.argument_types import (
+    integer,
+    integer_at_least,
+    mesh_sizes,
+    number_from_zero,
+    port,
+)
 from tinygrad.apps.language.files.catalogue import CATALOGUE
 from tinygrad.apps.language.model.layouts import Devices
 from tinygrad.apps.language.server.refusals import REFUSED_PER_SECOND
@@ -40,21 +47,21 @@ class OneLineErrorParser(argparse.ArgumentParser):
         self.exit(2, f"error: {message}; --help shows the arguments\n")
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """The parser of all arguments."""
-    found = OneLineErrorParser(
+    parser = OneLineErrorParser(
         prog="python -m tinygrad.apps.llm",
         description="Runs language models of GGUF files: chats on the terminal, answers one "
         "prompt, or serves OpenAI's API.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
-    _add_model(found)
-    _add_actions(found)
-    _add_sampling(found)
-    _add_server(found)
-    return found
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
+    _add_model(parser)
+    _add_actions(parser)
+    _add_sampling(parser)
+    _add_server(parser)
+    return parser
 
 
 def _version() -> str:
@@ -65,8 +72,8 @@ def _version() -> str:
         return "of a source folder that is not installed"
 
 
-def _add_model(found: argparse.ArgumentParser) -> None:
-    group = found.add_argument_group("model")
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("model")
     group.add_argument(
         *("-m", "--model"),
         default=DEFAULT_MODEL,
@@ -100,8 +107,8 @@ def _add_model(found: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_actions(found: argparse.ArgumentParser) -> None:
-    group = found.add_argument_group("actions (default: chat on the terminal)")
+def _add_actions(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("actions (default: chat on the terminal)")
     only = group.add_mutually_exclusive_group()
     only.add_argument("text", nargs="?", metavar="TEXT", help="the same as --prompt TEXT")
     only.add_argument("--prompt", metavar="TEXT", help="reply and exit; - reads it from stdin")
@@ -133,8 +140,8 @@ def _add_actions(found: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_sampling(found: argparse.ArgumentParser) -> None:
-    group = found.add_argument_group(
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
         "sampling parameters",
         "Those not given are the ones that the file, or else the catalogue, recommends for the "
         "model. Requests to a server can override them.",
@@ -179,8 +186,8 @@ def _add_sampling(found: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_server(found: argparse.ArgumentParser) -> None:
-    group = found.add_argument_group("server")
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("server")
     group.add_argument(
         "--host",
         default="127.0.0.1",
@@ -247,87 +254,23 @@ def _add_server(found: argparse.ArgumentParser) -> None:
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse and check arguments, by default those of the process; exits if they are wrong."""
-    found = parser()
-    options = found.parse_args(arguments)
+    parser = make_parser()
+    options = parser.parse_args(arguments)
     if options.text is not None:
         if options.text.lower() in CATALOGUE:
-            found.error(f"to choose a model, give -m {options.text}")
+            parser.error(f"to choose a model, give -m {options.text}")
         options.prompt = options.text
     if options.raw and options.prompt is None:
-        found.error("--raw continues a text: give it with --prompt")
+        parser.error("--raw continues a text: give it with --prompt")
     if options.raw and options.system:
-        found.error("--system needs a chat template, and --raw uses none")
+        parser.error("--system needs a chat template, and --raw uses none")
     if options.tls_key and not options.tls_cert:
-        found.error("--tls-key needs --tls-cert")
+        parser.error("--tls-key needs --tls-cert")
     if options.serve is not None:
         for name in ("system", "json", "stop"):
             if getattr(options, name) not in (None, []):
-                found.error(f"--{name} is not for a server: it is a parameter of each request")
+                parser.error(f"--{name} is not for a server: it is a parameter of each request")
     return options
-
-
-def integer_at_least(minimum: int) -> Callable[[str], int]:
-    """The argument type of integers from `minimum`."""
-
-    def checked(text: str) -> int:
-        value = integer(text)
-        if value < minimum:
-            raise argparse.ArgumentTypeError(f"{value} is below {minimum}")
-        return value
-
-    return checked
-
-
-def integer(text: str) -> int:
-    """The argument type of integers.
-
-    >>> integer("-12")
-    -12
-    """
-    try:
-        return int(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from error
-
-
-def number_from_zero(text: str) -> float:
-    """The argument type of finite numbers from 0.
-
-    >>> number_from_zero("0.5")
-    0.5
-    """
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from error
-    if not 0 <= value < inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number from 0")
-    return value
-
-
-def port(text: str) -> int:
-    """The argument type of ports; 0 is any free one."""
-    port = integer(text)
-    if not 0 <= port < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{port} is not a port; these are 0 to 65535")
-    return port
-
-
-def mesh_sizes(text: str) -> dict[str, int]:
-    """The argument type of meshes: sizes by name.
-
-    >>> mesh_sizes("dp=2,tp=4")
-    {'dp': 2, 'tp': 4}
-    """
-    sizes: dict[str, int] = {}
-    for part in text.split(","):
-        name, _, size = part.partition("=")
-        if name not in ("dp", "tp") or name in sizes or not size.isdecimal() or not int(size):
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a mesh; give sizes for dp, tp or both, as in dp=2,tp=4"
-            )
-        sizes[name] = int(size)
-    return sizes
 
 
 def devices_from(options: argparse.Namespace) -> Devices:
