@@ -11,7 +11,7 @@ from collections import ChainMap
 from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
 from tinygrad.nn.onnx.graph import Graph, GraphNode
 from tinygrad.nn.onnx.operators import HOST_OPERATORS, OPERATORS
-from tinygrad.nn.onnx.registry import CallContext, call_operator
+from tinygrad.nn.onnx.registry import CallContext
 from tinygrad.nn.onnx.values import HostValue, Value, as_value, described
 from tinygrad.uop.device_value import DeviceLike
 
@@ -99,10 +99,10 @@ class Execution:
         key = (node.domain, node.op)
         on_host = all(value is None or isinstance(value, HostValue) for value in inputs)
         if on_host and key in HOST_OPERATORS:
-            found = call_operator(HOST_OPERATORS[key], node, inputs, call)
+            found = HOST_OPERATORS[key].call(node, inputs, call)
             if found[0] is not NotImplemented:
                 return [as_value(result, self.device) for result in found]
-        found = call_operator(OPERATORS[key], node, inputs, call)
+        found = OPERATORS[key].call(node, inputs, call)
         return [
             value if isinstance(value, HostValue) else as_value(value, self.device)
             for value in found

@@ -33,12 +33,28 @@ MICROSOFT = "com.microsoft"
 
 
 @dataclass(frozen=True)
+class CallContext:
+    """The context of an operator: the model that it runs in."""
+
+    device: DeviceLike
+    run_graph: Callable[[Graph, list[Value]], list[Value]]
+
+
+@dataclass(frozen=True)
 class Parameter:
     """An input: `kind` is `Tensor`, `Array` or `Value`."""
 
     name: str
     kind: Any
     required: bool
+
+    def convert(self, value: Value | None, call: CallContext) -> Any:
+        """A value as the function takes it."""
+        if value is None or self.kind is Value:
+            return value
+        if self.kind is Array:
+            return as_array(value, f"input {self.name}")
+        return value.tensor(call.device) if isinstance(value, HostValue) else value
 
 
 @dataclass(frozen=True)
@@ -51,6 +67,62 @@ class Operator:
     attributes: dict[str, Any]
     required_attributes: frozenset[str]
     context: frozenset[str]
+
+    def call(self, node: GraphNode, values: list[Value | None], call: CallContext) -> list[Any]:
+        """The outputs for a node. Raises OnnxError for unknown inputs and attributes."""
+        attributes = dict(node.attributes)
+        args = self._bind_inputs(values, attributes, call)
+        for name, value in attributes.items():
+            self._check_attribute(name, value)
+        missing = self.required_attributes - attributes.keys()
+        if missing:
+            raise OnnxError(f"attribute {', '.join(sorted(missing))} is missing")
+        keywords = {
+            name: value.array if isinstance(value, HostValue) else value
+            for name, value in attributes.items()
+        }
+        offered = {
+            "device": call.device,
+            "output_count": len(node.outputs),
+            "run_graph": call.run_graph,
+        }
+        keywords |= {name: offered[name] for name in self.context}
+        result = self.function(*args, **keywords)
+        return list(result) if isinstance(result, (tuple, list)) else [result]
+
+    def _bind_inputs(
+        self,
+        values: list[Value | None],
+        attributes: dict[str, Any],
+        call: CallContext,
+    ) -> list[Any]:
+        """The positional arguments; takes the attributes that have become inputs."""
+        while values and values[-1] is None:
+            values = values[:-1]
+        if len(values) > len(self.inputs) and self.variadic is None:
+            raise OnnxError(f"it has {len(values)} inputs and takes {len(self.inputs)}")
+        args = []
+        for number, parameter in enumerate(self.inputs):
+            value = values[number] if number < len(values) else None
+            if value is None and parameter.name in attributes:
+                value = HostValue(np.asarray(attributes.pop(parameter.name)))
+            if value is None and parameter.required:
+                raise OnnxError(f"input {number}, {parameter.name}, is missing")
+            args.append(parameter.convert(value, call))
+        if self.variadic is not None:
+            rest = values[len(self.inputs) :]
+            args += [self.variadic.convert(value, call) for value in rest]
+        return args
+
+    def _check_attribute(self, name: str, value: Any) -> None:
+        """Raises OnnxError for an unknown attribute, or one of another type."""
+        if name not in self.attributes:
+            there = ", ".join(self.attributes) or "none"
+            raise OnnxError(f"it has no attribute {name!r}; there are: {there}")
+        wanted = self.attributes[name]
+        given = value.array if isinstance(value, HostValue) else value
+        if not isinstance(given, wanted):
+            raise OnnxError(f"attribute {name} is {given!r}, not of type {wanted.__name__}")
 
 
 OPERATORS: dict[Key, Operator] = {}
@@ -116,85 +188,3 @@ def attribute_type(hint: Any) -> Any:
     parts = [part for part in typing.get_args(hint) if part is not type(None)]
     plain = hint if typing.get_origin(hint) not in (typing.Union, type(int | None)) else parts[0]
     return typing.get_origin(plain) or plain
-
-
-# ---- binding ----
-
-
-@dataclass(frozen=True)
-class CallContext:
-    """The context of an operator: the model that it runs in."""
-
-    device: DeviceLike
-    run_graph: Callable[[Graph, list[Value]], list[Value]]
-
-
-def call_operator(
-    found: Operator, node: GraphNode, values: list[Value | None], call: CallContext
-) -> list[Any]:
-    """The outputs of an operator. Raises OnnxError for unknown inputs and attributes."""
-    attributes = dict(node.attributes)
-    args = bound_inputs(found, node, values, attributes, call)
-    for name, value in attributes.items():
-        check_attribute(found, node, name, value)
-    missing = found.required_attributes - attributes.keys()
-    if missing:
-        raise OnnxError(f"attribute {', '.join(sorted(missing))} is missing")
-    keywords = {
-        name: value.array if isinstance(value, HostValue) else value
-        for name, value in attributes.items()
-    }
-    offered = {
-        "device": call.device,
-        "output_count": len(node.outputs),
-        "run_graph": call.run_graph,
-    }
-    keywords |= {name: offered[name] for name in found.context}
-    result = found.function(*args, **keywords)
-    return list(result) if isinstance(result, (tuple, list)) else [result]
-
-
-def bound_inputs(
-    found: Operator,
-    node: GraphNode,
-    values: list[Value | None],
-    attributes: dict[str, Any],
-    call: CallContext,
-) -> list[Any]:
-    """The positional arguments; takes the attributes that have become inputs."""
-    while values and values[-1] is None:
-        values = values[:-1]
-    if len(values) > len(found.inputs) and found.variadic is None:
-        raise OnnxError(f"it has {len(values)} inputs and takes {len(found.inputs)}")
-    args = []
-    for number, parameter in enumerate(found.inputs):
-        value = values[number] if number < len(values) else None
-        if value is None and parameter.name in attributes:
-            value = HostValue(np.asarray(attributes.pop(parameter.name)))
-        if value is None and parameter.required:
-            raise OnnxError(f"input {number}, {parameter.name}, is missing")
-        args.append(converted(value, parameter, call))
-    if found.variadic is not None:
-        rest = values[len(found.inputs) :]
-        args += [converted(value, found.variadic, call) for value in rest]
-    return args
-
-
-def converted(value: Value | None, parameter: Parameter, call: CallContext) -> Any:
-    """A value converted to the kind of a parameter."""
-    if value is None or parameter.kind is Value:
-        return value
-    if parameter.kind is Array:
-        return as_array(value, f"input {parameter.name}")
-    return value.tensor(call.device) if isinstance(value, HostValue) else value
-
-
-def check_attribute(found: Operator, node: GraphNode, name: str, value: Any) -> None:
-    """Raises OnnxError for an unknown attribute, or one of another type."""
-    if name not in found.attributes:
-        there = ", ".join(found.attributes) or "none"
-        raise OnnxError(f"it has no attribute {name!r}; there are: {there}")
-    wanted = found.attributes[name]
-    given = value.array if isinstance(value, HostValue) else value
-    if not isinstance(given, wanted):
-        raise OnnxError(f"attribute {name} is {given!r}, not of type {wanted.__name__}")

@@ -67,40 +67,40 @@ _COMPARISONS = frozenset({Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE})
 def intervals_under(constraints: Iterable[Constraint]) -> Intervals | None:
     """The bounds of every base where the constraints hold; None if they contradict."""
     constraints = list(constraints)
-    found: Intervals = {}
+    intervals: Intervals = {}
     for addends, _ in constraints:
         for base in addends:
-            found[base] = base.bounds
+            intervals[base] = base.bounds
     for _ in range(PROPAGATION_PASSES):
-        before = dict(found)
+        before = dict(intervals)
         for addends, limit in constraints:
-            if not _tighten(found, addends, limit):
+            if not _tighten(intervals, addends, limit):
                 return None
-        if found == before:
+        if intervals == before:
             break
-    return found
+    return intervals
 
 
-def _tighten(found: Intervals, addends: Addends, limit: int) -> bool:
-    """Narrow `found` by one constraint; False if they contradict."""
-    lowest = {b: f * found[b][0 if f > 0 else 1] for b, f in addends.items()}
+def _tighten(intervals: Intervals, addends: Addends, limit: int) -> bool:
+    """Narrow `intervals` by one constraint; False if they contradict."""
+    lowest = {b: f * intervals[b][0 if f > 0 else 1] for b, f in addends.items()}
     total = sum(lowest.values())
     if total > limit:
         return False
     for base, factor in addends.items():
         slack = limit - total + lowest[base]
-        low, high = found[base]
+        low, high = intervals[base]
         if factor > 0:
-            found[base] = low, min(high, slack // factor)
+            intervals[base] = low, min(high, slack // factor)
         else:
-            found[base] = max(low, -(slack // -factor)), high
+            intervals[base] = max(low, -(slack // -factor)), high
     return True
 
 
-def _upper_bound_under(found: Intervals, addends: Addends) -> int:
+def _upper_bound_under(intervals: Intervals, addends: Addends) -> int:
     total = 0
     for base, factor in addends.items():
-        low, high = found.get(base, base.bounds)
+        low, high = intervals.get(base, base.bounds)
         total += factor * (high if factor > 0 else low)
     return total
 
