@@ -35,7 +35,7 @@ class Contraction:
 
     def reduction_size(self) -> int:
         """The size of the reduction axes together."""
-        return points(frozenset(loops_of(self.reduce)))
+        return points(loops_of(self.reduce))
 
     def products(self) -> int:
         """The number of products of all outputs."""

@@ -87,7 +87,7 @@ def find_footprint(
     outside = frozenset(loops).difference(inside)
     reads, limit = points(FreeRanges()[load]), MAX_FOOTPRINT_BYTES
     reduced = windowed.intersection(reduction)
-    if points(frozenset(windowed - reduced)) > points(frozenset(reduced)):
+    if points(windowed - reduced) > points(reduced):
         # output rows, which are read again for each block of columns
         reads, limit = max(reads, products // COLUMNS), MAX_ROWS_FOOTPRINT_BYTES
     if size * load.dtype.itemsize > limit:

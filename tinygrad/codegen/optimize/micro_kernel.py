@@ -184,7 +184,7 @@ class _MicroKernel:
         """Whether one panel serves the whole grid: it is small and independent of shared loops."""
         if loops.shared:
             return False
-        steps = points(frozenset([*loops_of(self.reduce()), *loops.columns]))
+        steps = points([*loops_of(self.reduce()), *loops.columns])
         # without a loop over columns, the panel is read once
         limit = MAX_PANEL_BYTES if loops.columns else 4 * MAX_SINGLE_PANEL
         return steps * self.width * self.itemsize <= limit
@@ -261,7 +261,7 @@ class _MicroKernel:
             items *= extent(axis)
         if self.outer_reduction:
             kept = [r for r in (*loops.rows, *loops.columns, *loops.inner()) if r not in grid]
-            wanted = max(wanted, items * points(frozenset(kept)) * 4 // MAX_ACCUMULATOR_BYTES)
+            wanted = max(wanted, items * points(kept) * 4 // MAX_ACCUMULATOR_BYTES)
         if repacks:
             items = self.split_rows(loops, grid, items, wanted)
         return grid if items > 1 else []
@@ -301,7 +301,7 @@ class _MicroKernel:
         reduction = [r for r in loops_of(self.reduce()) if r not in self.outer_reduction]
         own = [r for r in reduction if r in free]
         rows = [r for r in tile if r in free]
-        if not own or points(frozenset(own + rows)) * operand.dtype.itemsize > MAX_ROW_BYTES:
+        if not own or points(own + rows) * operand.dtype.itemsize > MAX_ROW_BYTES:
             return
         number = self.nest.scratch + ROWS
         if is_contiguous(operand, own[-1], FreeRanges()):

@@ -7,7 +7,7 @@ every transformation, as text.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from tinygrad.codegen.analysis.ranges import (
@@ -181,6 +181,6 @@ def smallest_divisor(number: int, start: int, stop: int) -> int:
     return 0
 
 
-def points(ranges: frozenset[UOp]) -> int:
-    """The size of the iteration space of some loops."""
+def points(ranges: Iterable[UOp]) -> int:
+    """The size of the iteration space of distinct loops."""
     return math.prod(extent(r) for r in ranges)

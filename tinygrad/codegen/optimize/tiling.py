@@ -217,7 +217,7 @@ class _Search:
 
     def panel_along(self, axis: UOp) -> _Panel:
         """The properties of the panel side with lanes along `axis`."""
-        others = points(frozenset(self.contraction.shared)) * math.prod(
+        others = points(self.contraction.shared) * math.prod(
             extent(r) for r in self.contraction.axes[self.side] if r is not axis
         )
         return _Panel(
@@ -266,6 +266,6 @@ class _Search:
 
     def store_cost(self, axis: UOp) -> float:
         """The cycles of storing all outputs with lanes along `axis`."""
-        outputs = points(frozenset(loops_of(self.contraction.store)))
+        outputs = points(loops_of(self.contraction.store))
         stride = self.contraction.free.stride(index_of(self.contraction.store), axis)
         return outputs * (1 / self.max_lanes if stride == 1 else STORE_STRIDED)

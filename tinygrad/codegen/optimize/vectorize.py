@@ -65,7 +65,7 @@ def unroll_small_reduces(nest: Nest, taken: set[UOp]) -> None:
         loops = loops_of(u)
         if not taken.isdisjoint(loops) or not all(map(is_static, loops)):
             continue
-        if points(frozenset(loops)) > MAX_UNROLLED_STEPS:
+        if points(loops) > MAX_UNROLLED_STEPS:
             continue
         for r in loops:
             if r.arg.kind is AxisType.REDUCE:
@@ -80,7 +80,7 @@ def vectorize_reduction(nest: Nest, axis: UOp) -> None:
     # every output of a register tile has accumulators of its own
     shared = {r for s in nest.stores for r in loops_of(s) if r.arg.kind is AxisType.TILE}
     reductions = sum(u.op is Ops.REDUCE and axis in loops_of(u) for u in nest.root.toposort())
-    sums = max(1, reductions) * points(frozenset(shared))
+    sums = max(1, reductions) * points(shared)
     max_unroll = max(1, min(MAX_ACCUMULATORS, MAX_TILE_ACCUMULATORS // sums))
     unroll = 1
     while unroll < max_unroll and n >= 4 * unroll * lanes:
@@ -88,12 +88,7 @@ def vectorize_reduction(nest: Nest, axis: UOp) -> None:
     while unroll > 1 and is_static(axis) and n % lanes == 0 and n % (unroll * lanes):
         unroll //= 2
     _, block = nest.split(axis, unroll * lanes, AxisType.REDUCE, Fit.MASKED)
-    if unroll > 1:
-        outer, _ = nest.split(block, lanes, AxisType.VECTOR, Fit.MASKED)
-        assert outer is not None
-        nest.set_kind(outer, AxisType.TILE)
-    else:
-        nest.set_kind(block, AxisType.VECTOR)
+    split_into_vectors(nest, block, lanes)
     nest.note(f"reduction loop {axis.arg.index} in {unroll} x {lanes} lanes")
 
 
@@ -112,13 +107,18 @@ def vectorize_outputs(nest: Nest, axis: UOp) -> None:
     may_overlap = is_static(axis) and n >= lanes * vectors and not nest.is_in_place()
     fit = Fit.OVERLAP if may_overlap else Fit.MASKED
     _, block = nest.split(axis, lanes * vectors, AxisType.LOOP, fit)
-    if vectors > 1:
-        outer, _ = nest.split(block, lanes, AxisType.VECTOR, Fit.MASKED)
-        assert outer is not None
-        nest.set_kind(outer, AxisType.TILE)
-    else:
-        nest.set_kind(block, AxisType.VECTOR)
+    split_into_vectors(nest, block, lanes)
     nest.note(f"output loop {axis.arg.index} in {vectors} x {lanes} lanes")
+
+
+def split_into_vectors(nest: Nest, block: UOp, lanes: int) -> None:
+    """Make a block of steps vector lanes, with several vectors side by side if it is longer."""
+    if extent(block) == lanes:
+        nest.set_kind(block, AxisType.VECTOR)
+        return
+    vectors, _ = nest.split(block, lanes, AxisType.VECTOR, Fit.MASKED)
+    assert vectors is not None, "a block has more steps than lanes"
+    nest.set_kind(vectors, AxisType.TILE)
 
 
 def block_of_vectors(n: int, widest: int, max_vectors: int) -> tuple[int, int]:
