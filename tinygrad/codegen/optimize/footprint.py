@@ -66,25 +66,14 @@ def find_footprint(
 
     `reduction` are the reduction loops of the contraction, which has so many `products`.
     """
-    valid = condition_of(load)
-    if valid is None or len(load.src) != 2 or load.src[1].op is not Ops.CONST:
+    windows = _find_windows(load)
+    if windows is None:
         return None
-    comparisons = _comparisons(valid)
-    sums = None if comparisons is None else _sums(comparisons)
-    if not comparisons or not sums:
-        return None
-    rest = affine(index_of(load))
-    for s in sums:
-        s.stride = _subtract_multiple(rest, s)
-    loops = list(rest.terms)
+    sums, rest = windows
     windowed = {r for s in sums for r in s.terms}
-    if any(r.op is not Ops.RANGE or r in windowed or not is_static(r) for r in loops):
-        return None
-    if any(s.stride == 0 for s in sums):
-        return None
-    inside = [r for r in reduction if r in loops]
+    inside = [r for r in reduction if r in rest.terms]
     size = math.prod(extent(r) for r in inside) * math.prod(s.size for s in sums)
-    outside = frozenset(loops).difference(inside)
+    outside = frozenset(rest.terms).difference(inside)
     reads, limit = points(FreeRanges()[load]), MAX_FOOTPRINT_BYTES
     reduced = windowed.intersection(reduction)
     if points(windowed - reduced) > points(reduced):
@@ -95,6 +84,25 @@ def find_footprint(
     if reads < MIN_REUSE * size * points(outside):
         return None
     return Footprint(_stage(load, rest, sums, inside, factory, number), outside)
+
+
+def _find_windows(load: UOp) -> tuple[list[_WindowSum], Affine] | None:
+    """The sums that the condition of a masked load compares, and the rest of its index: plain loops
+    that no sum has. None for any other load.
+    """
+    valid = condition_of(load)
+    if valid is None or len(load.src) != 2 or load.src[1].op is not Ops.CONST:
+        return None
+    sums = _sums(_comparisons(valid) or [])
+    rest = affine(index_of(load))
+    for s in sums or ():
+        s.stride = _subtract_multiple(rest, s)
+    if not sums or any(s.stride == 0 for s in sums):
+        return None
+    windowed = {r for s in sums for r in s.terms}
+    if any(r.op is not Ops.RANGE or r in windowed or not is_static(r) for r in rest.terms):
+        return None
+    return sums, rest
 
 
 def _comparisons(valid: UOp) -> list[UOp] | None:
