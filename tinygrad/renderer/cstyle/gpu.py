@@ -28,7 +28,7 @@ SHARED_ALIGNMENT = 16
 """Bytes that an array in shared memory is aligned to, for the widest access."""
 SWIZZLED_ALIGNMENT = SWIZZLE_ROWS * SWIZZLE_BYTES
 """The same of arrays that matrix instructions read; their sizes are multiples of it."""
-LARGE_TILE_BYTES = 400
+LARGE_TILE_BYTES = 128
 """Bytes of the arrays of a thread from which on they determine how many blocks are resident."""
 TILE_BYTES = 256
 """Bytes of the same from which on loops that are not tiles stay loops."""

@@ -100,7 +100,8 @@ class ChainTile:
             lines += [(self.rows, self.keys)] * size.terms
         shared = sum(a * b * itemsize + ACCESS_BYTES * max(a, b) for a, b in lines)
         elements = self.repeats * x.m * (self.keys * len(size.depths) + size.columns)
-        sums = ceildiv(elements, x.lanes)
+        words = x.accumulator.itemsize // 4
+        sums = ceildiv(elements, x.lanes) * words
         if x.operand is not x.accumulator:
             sums += ceildiv(self.repeats * x.m * self.keys * itemsize, x.lanes * 4)
         live = LIVE_FRAGMENTS * x.b.count
@@ -109,7 +110,8 @@ class ChainTile:
             live = self.repeats * x.a.count + tiles * x.b.count
         if self.holds_rows:
             live += self.repeats * sum(size.depths) // x.k * x.a.count
-        registers = sums + live * itemsize // 4 + OTHER_REGISTERS
+        # exponentials of float64 have long polynomials
+        registers = sums + live * itemsize // 4 + OTHER_REGISTERS * words
         return Resources(self.threads, registers, shared)
 
     def describe(self) -> str:

@@ -60,12 +60,12 @@ class MatrixChain:
 
 
 def chain_instructions(target: Target) -> tuple[MatrixInstruction, ...]:
-    """What can compute chains: matrix instructions, and multiply-adds of float32."""
+    """What can compute chains: matrix instructions, and multiply-adds."""
     usable = [
         x for x in target.matrix if not x.reads_shared and (ALLOW_TF32 or not x.rounds_operands)
     ]
-    own = multiply_adds(dtypes.float32, target.warp, pairs=True)
-    return (*(min(x, x.transposed(), key=_exchanges) for x in usable), own)
+    own = [multiply_adds(x, target.warp, pairs=True) for x in (dtypes.float32, dtypes.float64)]
+    return (*(min(x, x.transposed(), key=_exchanges) for x in usable), *own)
 
 
 def _exchanges(x: MatrixInstruction) -> tuple[bool, int]:
