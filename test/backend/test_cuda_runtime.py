@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,6 +62,7 @@ def test_a_missing_library_is_named_with_the_fix(monkeypatch: pytest.MonkeyPatch
         raise RuntimeError("not found")
 
     monkeypatch.setattr(cuda_driver.driver, "cuInit", missing)
+    monkeypatch.setattr(cuda_driver, "LIBRARY", "libnothing.so.1")
     with pytest.raises(DeviceError, match="CUDA:1 needs NVIDIA's driver.*--gpus all"):
         cuda_driver.start_driver("CUDA:1")
     no_device = (cuda_driver.driver.CUresult.CUDA_ERROR_NO_DEVICE,)
@@ -70,6 +75,25 @@ def test_a_missing_library_is_named_with_the_fix(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("cuda.bindings.nvrtc.nvrtcVersion", missing)
     with pytest.raises(DeviceError, match="pip install cuda-bindings nvidia-cuda-nvrtc"):
         nvrtc._nvrtc()
+
+
+def test_a_broken_driver_is_reported_and_leaves_the_cpu_alone(tmp_path: Path) -> None:
+    pytest.importorskip("cuda.bindings")
+    (tmp_path / "libcuda.so.1").write_text("of no kind that a loader knows\n" * 100)
+    program = """
+from tinygrad import Device, Tensor
+try:
+    Device["CUDA"]
+except RuntimeError as error:
+    print(type(error).__name__, error)
+assert "CUDA" not in Device.get_available_devices()
+assert (Tensor([1, 2], device="CPU") + 1).tolist() == [2, 3]
+"""
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment
+    )
+    assert re.fullmatch("DeviceError CUDA: .* is on this .* invalid ELF .*", done.stdout.strip())
 
 
 # ---- on a GPU ----

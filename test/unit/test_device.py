@@ -84,6 +84,46 @@ def test_a_missing_package_names_the_fix(monkeypatch: pytest.MonkeyPatch):
         Device["NULL:77"]
 
 
+def test_a_broken_package_is_reported_with_its_error(monkeypatch: pytest.MonkeyPatch):
+    broken = ImportError("libOpenCL.so.1: cannot open shared object file", name="pyopencl._cl")
+
+    def fail(name: str) -> None:
+        raise broken
+
+    monkeypatch.setattr("importlib.import_module", fail)
+    message = r"libOpenCL.so.1: .*; install it again: pip install 'tinygrad-sharding\[opencl\]'"
+    with pytest.raises(DeviceError, match=f"NULL:77: a package that it needs fails: {message}"):
+        Device["NULL:77"]
+    broken.name = None
+    with pytest.raises(DeviceError, match="fails: libOpenCL.so.1: cannot open .* file$"):
+        Device["NULL:77"]
+    broken.name = "tinygrad.runtime"
+    with pytest.raises(ImportError):
+        Device["NULL:77"]
+
+
+GPU_PACKAGES = "cuda", "pyopencl", "Metal", "objc"
+
+
+def test_without_software_of_gpus_each_kind_says_what_to_install():
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({GPU_PACKAGES!r}))
+from tinygrad.apps.device_report import main
+sys.exit(main(["--size", "32", "--bytes", "4096"]))
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line[0] != " "}
+    for kind, extra in {"CUDA": "cuda", "CL": "opencl", "METAL": "metal"}.items():
+        assert "not found: " in lines[kind]
+        assert lines[kind].endswith(f"pip install 'tinygrad-sharding[{extra}]'")
+    # its runtime needs no package
+    assert "not found: " not in lines["AMD"] or "needs ROCm" in lines["AMD"]
+    assert "not found" not in lines["CPU"]
+
+
 def test_a_device_is_opened_once():
     assert Device["NULL:3"] is Device["null:3"]
     assert Device["NULL:3"] is not Device["NULL:4"]

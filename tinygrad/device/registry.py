@@ -62,15 +62,19 @@ def _known_name(name: str) -> str:
 
 
 def _runtime(name: str) -> Any:
-    """The module that opens a device. Raises DeviceError if a package is missing."""
+    """The module that opens a device. Raises DeviceError if a package is missing or broken."""
     kind = _known_name(name).partition(":")[0]
     try:
         return importlib.import_module(f"tinygrad.runtime.{kind.lower()}")
     except ImportError as error:
-        if error.name is None or error.name.startswith("tinygrad"):
+        module = (error.name or "").partition(".")[0]
+        if module == "tinygrad":
             raise
-        module = error.name.partition(".")[0]
         package, wanted = PACKAGES.get(module, (module, module))
+        if not isinstance(error, ModuleNotFoundError):
+            # it is installed, but raises, or lacks a library
+            again = f"; install it again: pip install '{wanted}'" if module else ""
+            raise DeviceError(f"{name}: a package that it needs fails: {error}{again}") from error
         raise DeviceError(
             f"{name} needs the Python package {package}: pip install '{wanted}'"
         ) from error

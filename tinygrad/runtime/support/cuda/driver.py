@@ -10,6 +10,7 @@ issued.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import threading
 from collections import deque
@@ -37,6 +38,7 @@ STICKY = frozenset(
         driver.CUresult.CUDA_ERROR_MISALIGNED_ADDRESS,
     }
 )
+LIBRARY = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
 RECENT_KERNELS = 8
 """Kernels that the message of a late error names."""
 # streams that do not wait for the default stream, and events that other streams may wait for
@@ -70,6 +72,11 @@ def start_driver(name: str) -> None:
         (code,) = driver.cuInit(0)
     except RuntimeError as error:
         # the bindings load the driver's library in the first call
+        if fault := _fault_of_library(error):
+            raise DeviceError(
+                f"{name}: the library of NVIDIA's driver is on this machine, but does not load: "
+                f"{fault}; install the driver again, in the version of its kernel module"
+            ) from error
         raise DeviceError(
             f"{name} needs NVIDIA's driver, whose library (libcuda) is not on this machine: "
             "install it from nvidia.com/drivers; in a container, pass the GPU: --gpus all"
@@ -77,10 +84,20 @@ def start_driver(name: str) -> None:
     if code:
         try:
             check((code,), name)
-        except CudaError as error:
+        except RuntimeError as error:
             raise DeviceError(
                 f"{error}; see whether `nvidia-smi` lists a GPU, and update the driver otherwise"
             ) from error
+
+
+def _fault_of_library(error: Exception) -> str:
+    """Why the driver's library does not load, if it is on this machine; empty if it is not."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError as fault:
+        is_missing = isinstance(fault, FileNotFoundError) or "No such file" in str(fault)
+        return "" if is_missing else str(fault)
+    return str(error)
 
 
 class Gpu:
