@@ -362,3 +362,24 @@ def test_a_replay_puts_its_result_where_the_function_does() -> None:
         result = square(Tensor([float(i)]))
         assert places["latest"].item() == result.item() == i * i
         places["latest"] = Tensor([100.0])
+
+
+def test_lazy_tensors_that_no_name_leads_to_are_noticed() -> None:
+    def program(wrap: Wrap) -> list[Any]:
+        found = []
+        changes: list[Callable[[Box, int], Tensor]] = [
+            lambda box, i: box.first * 0.5,
+            lambda box, i: box.second * i,
+            lambda box, i: Tensor([i, 2.0]),
+            lambda box, i: Tensor.full((2,), float(i)),
+        ]
+        for change in changes:
+            box = Box(first=numbers(1, 2), second=numbers(3, 4))
+            step = wrap(lambda x, box=box: x * sum(nn.state.get_parameters(box)))
+            for i in range(CALLS):
+                found.append(step(numbers(i + 1)).tolist())
+                if i > 0:
+                    box.first = change(box, i)
+        return found
+
+    assert_replays_equal_calls(program)

@@ -64,11 +64,14 @@ class Closure:
         named = {id(x): x for x in survey.tensors() if found.is_used(x)}
         links = [link for link in survey.links if _is_followed(link, named, recording)]
         hidden = found.others(named.values(), used.difference(inputs.memory))
-        if hidden:
+        # a lazy tensor may be used too, if what it reads is
+        lazy = recording.lazy_reading(touched - written, named)
+        if hidden or lazy:
             more = Survey(recording.roots, all_attributes=True)
-            links += [link for link in more.links if link.is_tensor and id(link.value) in hidden]
-            reached = {id(x): hidden.pop(id(x)) for x in more.tensors() if id(x) in hidden}
+            reached = {id(x): x for x in more.tensors() if id(x) in hidden or id(x) in lazy}
+            links += [link for link in more.links if link.is_tensor and id(link.value) in reached]
             named |= reached
+            hidden = {key: x for key, x in hidden.items() if key not in reached}
             _check_held(hidden, more.opaque)
         self._tensors = list(named.values())
         self._nodes = [found.node(x) for x in self._tensors]

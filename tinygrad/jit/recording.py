@@ -136,6 +136,15 @@ class Recording:
             if (x := ref()) is not None
         )
 
+    def lazy_reading(self, memory: Collection[Buffer], named: Collection[int]) -> set[int]:
+        """The lazy tensors, by id, that were there before and are none of `named`, and that read
+        some of `memory`, or none at all, as constants.
+        """
+        found = [(x, node()) for ref, node in self._lazy if (x := ref()) is not None]
+        others = [x for x, node in found if id(x) not in named and x.uop is node]
+        reading = _reading([x.uop for x in others], memory)
+        return {id(x) for x in others if x.uop in reading}
+
     def _check_gradients(self) -> None:
         """Raise JitError if the function left a gradient in a leaf that it does not reach."""
         reached = {id(x.grad) for x, _ in self._given}
@@ -188,6 +197,21 @@ def _is_equal(link: Link, node: UOp | None) -> bool:
     """Whether a place holds a tensor of this node."""
     found = link.get_or_none()
     return isinstance(found, Tensor) and found.uop is node
+
+
+def _reading(nodes: Iterable[UOp], memory: Collection[Buffer]) -> set[UOp]:
+    """The nodes below `nodes` that are computed from this memory, or from constants alone."""
+    reading: set[UOp] = set()
+    constant: set[UOp] = set()
+    for x in UOp.sink(*nodes).toposort():
+        if x.op is Ops.BUFFER:
+            if is_within(x, memory):
+                reading.add(x)
+        elif not reading.isdisjoint(x.src):
+            reading.add(x)
+        elif constant.issuperset(x.src):
+            constant.add(x)
+    return reading | constant
 
 
 def has_pending_write(node: UOp) -> bool:
