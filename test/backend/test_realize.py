@@ -14,10 +14,11 @@ import pytest
 from test.backend.kernel_counts import array, kernels, tensor
 from test.devices import DEVICE, nth
 from tinygrad import GlobalCounters, Tensor, Variable, dtypes
+from tinygrad.codegen.analysis.ranges import FreeRanges
 from tinygrad.device import Device
 from tinygrad.execution.realize import BufferCopy, ExecItem, compiled_kernels, run_schedule
 from tinygrad.settings import Context
-from tinygrad.uop.ops import Ops
+from tinygrad.uop.ops import Ops, UOp
 
 # ---- when ----
 
@@ -409,6 +410,16 @@ def test_a_kernel_is_compiled_once_and_loaded_on_each_device(
     assert loaded == list(names), "once on each device"
     assert ran == [*names, *names], "each launch runs the program of its own device"
     assert len(compiled_kernels) == before + 1
+
+
+def test_compiling_finds_the_loops_below_a_node_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[UOp] = []
+    search = FreeRanges._of
+    monkeypatch.setattr(FreeRanges, "_of", lambda *x: searched.append(x[1]) or search(*x))
+    before = len(compiled_kernels)
+    (tensor(37, 41) @ tensor(41, 43)).relu().realize()
+    assert len(compiled_kernels) == before + 1
+    assert len(searched) == len(set(searched)) > 0
 
 
 def test_items_show_kernel_and_buffers() -> None:

@@ -27,6 +27,7 @@ from tinygrad.settings import ALLOW_TF32, DEBUG, NOOPT
 from tinygrad.sharding import allreduce_bytes
 from tinygrad.text import highlighted
 from tinygrad.uop.args import CommInfo, Reduction
+from tinygrad.uop.known_orders import orders_kept
 from tinygrad.uop.ops import UOp, sym_infer
 
 
@@ -107,7 +108,8 @@ def get_runner(device: str, ast: UOp, *, is_aligned: bool = True) -> CompiledRun
     key = (kind, renderer, (NOOPT.value, ALLOW_TF32.value), ast)
     found = _runners.get(key)
     if found is None:
-        spec = get_program(lower_kernel(ast), renderer)
+        with orders_kept():
+            spec = get_program(lower_kernel(ast), renderer)
         if DEBUG >= 3:
             print(f"{spec.name}: {', '.join(spec.applied) or 'plain loops'}")
         if DEBUG >= 4:

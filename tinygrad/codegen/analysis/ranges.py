@@ -16,6 +16,7 @@ from tinygrad.codegen.analysis.affine_index import (
 )
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
+from tinygrad.uop.known_orders import kept_table
 from tinygrad.uop.ops import AxisType, RangeArg, UOp
 from tinygrad.uop.simplify.valid import is_always
 
@@ -41,19 +42,22 @@ class FreeRanges:
     """Memoised: the free ranges of nodes, loops that must enclose them, and strides of indices."""
 
     def __init__(self) -> None:
-        self.known: dict[UOp, frozenset[UOp]] = {}
+        self.known: dict[UOp, frozenset[UOp]] = kept_table("free ranges")
         self.forms: dict[UOp, Affine] = {}
         self.lane_strides: dict[tuple[UOp, UOp, int], int | None] = {}
 
     def __getitem__(self, node: UOp) -> frozenset[UOp]:
-        found = self.known.get(node)
-        if found is None and all(x in self.known for x in node.src):
-            found = self.known[node] = self._of(node)
-        elif found is None:
-            for x in node.toposort(gate=lambda u: u not in self.known):
-                if x not in self.known:
-                    self.known[x] = self._of(x)
-            found = self.known[node]
+        known = self.known
+        found = known.get(node)
+        if found is not None:
+            return found
+        for source in node.src:
+            if source not in known:
+                for x in node.toposort(gate=lambda u: u not in known):
+                    if x not in known:
+                        known[x] = self._of(x)
+                return known[node]
+        found = known[node] = self._of(node)
         return found
 
     def stride(self, index: UOp, axis: UOp) -> int | None:
