@@ -131,10 +131,18 @@ def test_a_layout_is_frozen() -> None:
 def test_a_layout_is_a_sequence_of_its_devices() -> None:
     layout = split(4, 0)
     assert len(layout) == 4
-    assert list(layout) == list(cpus(4))
+    assert list(layout) == ["CPU", *cpus(4)[1:]]
+    assert layout == cpus(4)
     assert layout[-1] == "CPU:3"
     assert layout[1:3] == ("CPU:1", "CPU:2")
     assert "CPU:2" in layout
+
+
+def test_number_0_has_no_number_in_a_layout_so_that_it_is_that_of_a_tensor() -> None:
+    layout = Sharding(("CPU:0", "CPU:1"), axis=0)
+    assert layout is Sharding(("CPU", "CPU:1"), axis=0)
+    with pytest.raises(ShardingError, match="names CPU more than once"):
+        Sharding(("CPU", "CPU:0"))
 
 
 def test_predicates_of_layouts() -> None:

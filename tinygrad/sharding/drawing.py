@@ -31,7 +31,7 @@ class Drawing:
     (4, 2) on Sharding(CPU:0-1, axis=0), (2, 2) each
          0:2
         ┌───────┐
-    0:2 │ CPU:0 │
+    0:2 │  CPU  │
         ├───────┤
     2:4 │ CPU:1 │
         └───────┘

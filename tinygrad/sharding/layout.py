@@ -340,7 +340,8 @@ def _checked_devices(devices: Sequence[str]) -> tuple[str, ...]:
             f"devices must be a tuple of device names, got {devices!r}; "
             'write for example ("CPU:0", "CPU:1")'
         )
-    devices = tuple(devices)
+    # number 0 has no number, as in the device of a tensor
+    devices = tuple(name.removesuffix(":0") for name in devices)
     if not devices:
         raise ShardingError("devices is empty; name at least one device")
     repeated = sorted(name for name, count in Counter(devices).items() if count > 1)

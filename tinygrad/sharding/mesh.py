@@ -113,7 +113,7 @@ class Mesh:
 
         >>> mesh = Mesh((2, 2), ("dp", "tp"), ("CPU:0", "CPU:1", "CPU:2", "CPU:3"))
         >>> print(mesh.select(dp=1), mesh.select(tp=0), mesh.select(tp=slice(0, 1)))
-        Mesh(tp=2, CPU:2-3) Mesh(dp=2, CPU:0, CPU:2) Mesh(dp=2, tp=1, CPU:0, CPU:2)
+        Mesh(tp=2, CPU:2-3) Mesh(dp=2, CPU, CPU:2) Mesh(dp=2, tp=1, CPU, CPU:2)
         """
         kept: list[Sequence[int]] = [range(size) for size in self.shape]
         gone: set[int] = set()
@@ -144,7 +144,7 @@ class Mesh:
 
         >>> mesh = Mesh((2, 2), ("dp", "tp"), ("CPU:0", "CPU:1", "CPU:2", "CPU:3"))
         >>> print(mesh.permute("tp", "dp"))
-        Mesh(tp=2, dp=2, CPU:0, CPU:2, CPU:1, CPU:3)
+        Mesh(tp=2, dp=2, CPU, CPU:2, CPU:1, CPU:3)
         """
         if sorted(names) != sorted(self.names):
             raise ShardingError(
