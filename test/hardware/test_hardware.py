@@ -43,25 +43,16 @@ def test_a_machine_without_a_gpu_is_no_error() -> None:
 @pytest.mark.slow
 def test_the_emulators_values_are_those_of_numpy() -> None:
     pytest.importorskip("cuda.bindings")
-    # other tests of this process may have left an emulated GPU with an error
-    program = f"from {__name__} import check_emulated_values; check_emulated_values()"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    if "NoCompilerError" in done.stderr:
-        pytest.skip(done.stderr.splitlines()[-1])
-    assert done.returncode == 0, done.stderr
-
-
-def check_emulated_values() -> None:
-    """Compare the emulator's values of all intrinsics with NumPy's."""
     from test.emulator import emulated_cuda
+    from test.emulator.compiler import NoCompilerError
+    from tinygrad.device import Device
 
-    emulated_cuda.install()
+    if Device.DEFAULT == "CUDA" and not emulated_cuda.is_installed():
+        pytest.skip("this process uses NVIDIA's driver")
+    try:
+        emulated_cuda.install()
+    except NoCompilerError as error:
+        pytest.skip(str(error))
     found = {check.name: run(check, "CUDA") for check in intrinsics.checks()}
     by_name = {check.name: check for check in intrinsics.checks()}
     patterns = np.arange(1 << 16, dtype=np.uint16)

@@ -1,6 +1,7 @@
 #include "block.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "memory.h"
@@ -49,8 +50,10 @@ std::string Block::run(const BlockLaunch &launch, Dim3 at) {
 }
 
 void Block::start(const BlockLaunch &launch, Dim3 at) {
+  static std::atomic<uint64_t> runs{0};
   launch_ = &launch;
   at_ = at;
+  run_ = ++runs;
   finished_ = 0;
   failure_.clear();
   stacks_.give_back_all();
@@ -144,7 +147,7 @@ void Block::prepare(size_t index) {
   unsigned i = static_cast<unsigned>(index), warp = launch_->kernel->warp;
   Dim3 size = launch_->size;
   Dim3 thread = {i % size.x, i / size.x % size.y, i / size.x / size.y};
-  thread_of(task.stack) = {thread, at_, size, launch_->grid, i, i % warp, i / warp};
+  thread_of(task.stack) = {thread, at_, size, launch_->grid, i, i % warp, i / warp, run_};
 }
 
 void Block::run_thread() {

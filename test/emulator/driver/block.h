@@ -85,6 +85,7 @@ class Block {
   Checks checks_;
   void *scheduler_ = nullptr;  // its stack pointer while a thread runs
   size_t current_ = 0;
+  uint64_t run_ = 0;
   size_t finished_ = 0;
   std::string failure_;
 };

@@ -52,6 +52,7 @@ struct Thread {
   Dim3 thread, block, block_size, grid_size;
   unsigned index;  // in its block
   unsigned lane, warp;
+  uint64_t run;  // the number of its block, among all that run in this process
 };
 
 // A stack is aligned to its size, and its thread's record lies at its upper end.

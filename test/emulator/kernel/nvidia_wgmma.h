@@ -37,14 +37,19 @@ struct Product {
 
 // The products of a thread that were begun and not awaited, oldest first.
 struct Products {
+  uint64_t run;  // of the thread
   Product pending[MAX_PENDING];
   unsigned count, groups, complete;
   bool is_fenced;
 };
+// Hidden, or all modules would share the array: a template's is unique in the process.
 template <class T>
-EMULATOR_UNCHECKED T &of_this_thread() {
+__attribute__((visibility("hidden"))) EMULATOR_UNCHECKED T &of_this_thread() {
   static T all[MAX_THREADS];  // of the one block that runs; the module has a copy for each such
-  return all[self().index];
+  T &mine = all[self().index];
+  // an earlier block may have failed, and left some
+  if (mine.run != self().run) mine = {self().run};
+  return mine;
 }
 
 // The row of the first element of a lane; the other one is 8 below.
