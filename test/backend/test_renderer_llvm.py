@@ -10,12 +10,14 @@ import pytest
 
 from test.backend.kernels import Build, Runner, buffer, sink
 from test.devices import only_cpu
+from tinygrad import Tensor
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
 from tinygrad.renderer import DIALECTS, Target, find_renderer, parameters
 from tinygrad.renderer.host_cpu import host_target
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.renderer.llvm.types import cast_steps, literal, value_type
+from tinygrad.runtime.support.llvm import with_scalar_stores
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
@@ -124,6 +126,31 @@ def test_a_masked_load_touches_no_memory() -> None:
         ones = numpy.ones(n, "f4")
         Runner(elementwise(value, i, n))({0: result, 1: ones, 2: ones})
         assert (result == (3.0 if alternative.op is Ops.CONST else 1.0)).all()
+
+
+@pytest.mark.parametrize("source", [dtypes.float64, dtypes.int64, dtypes.int32], ids=str)
+@pytest.mark.parametrize("target", [dtypes.int8, dtypes.int16], ids=str)
+def test_a_last_lane_of_narrow_integers_is_stored_alone(source: DType, target: DType) -> None:
+    # nine columns are a vector of eight and one lane, next to those of the next row
+    array = numpy.arange(72).reshape(8, 9).astype(to_numpy_dtype(target))
+    written = -1 - numpy.arange(24).reshape(8, 3)
+    x, y = Tensor(array).clone(), Tensor(written, dtype=source).realize()
+    x[:, 8:0:-3] = y
+    array[:, 8:0:-3] = written
+    numpy.testing.assert_array_equal(x.numpy(), array)
+
+
+def test_masked_stores_of_one_lane_become_scalar_stores() -> None:
+    call = "call void @llvm.masked.store.v4i8.p0(<4 x i8> %x, ptr align 1 %p.1, <4 x i1> <{}>)"
+    mask = ["i1 false"] * 4
+    one = call.format(", ".join([*mask[:2], "i1 true", "i1 false"]))
+    assert with_scalar_stores(one).splitlines() == [
+        "%lane0 = extractelement <4 x i8> %x, i64 2",
+        "  %lane0.at = getelementptr i8, ptr %p.1, i64 2",
+        "  store i8 %lane0, ptr %lane0.at, align 1",
+    ]
+    two = call.format(", ".join([*mask[:2], "i1 true", "i1 true"]))
+    assert with_scalar_stores(two) == two
 
 
 def test_a_masked_store_writes_nothing() -> None:

@@ -54,6 +54,16 @@ VECTORIZED_PASSES = (
 )
 
 
+# LLVM 22 stores a lane of a truncated vector with the width that it had before, if the lane is the
+# only one of a constant mask and the CPU has AVX-512 (llvm/llvm-project#179489, mended in LLVM 23)
+_MASKED_INTEGER_STORE = re.compile(r"@llvm\.masked\.store\.v\d+i(8|16|32)\.")
+_CONSTANT_MASK_STORE = re.compile(
+    r"call void @llvm\.masked\.store\.v\d+i\d+\.p0\("
+    r"<\d+ x (?P<kind>i\d+)> (?P<value>%[\w.]+), ptr align \d+ (?P<address>%[\w.]+), "
+    r"<\d+ x i1> <(?P<mask>i1 [^>]*)>\)"
+)
+
+
 @dataclass(frozen=True)
 class HostTarget:
     """The CPU of this process in LLVM's terms."""
@@ -96,7 +106,9 @@ def compile_llvm(source: str, flags: Flags = DEFAULT_FLAGS) -> bytes:
     if not CACHELEVEL:
         return emit_object(source, flags)
     passes = VECTORIZED_PASSES if flags.is_vectorized else ()
-    key = hashlib.sha256(f"{host_target().key}|{flags}|{passes}|{source}".encode()).digest()
+    key = hashlib.sha256(
+        f"{host_target().key}|{flags}|{passes}|scalar stores|{source}".encode()
+    ).digest()
     cached = diskcache.get("llvm", key)
     if cached is not None:
         return cached
@@ -146,7 +158,29 @@ def _optimize(source: str, flags: Flags) -> Any:
         # detach() alone does not free it: an empty method overrides the one that does
         NewPassManager._dispose(passes)
         passes.detach()
+    if _MASKED_INTEGER_STORE.search(source):
+        text = str(module)
+        if (mended := with_scalar_stores(text)) != text:
+            module = llvm.parse_assembly(mended, llvm.create_context())
     return module
+
+
+def with_scalar_stores(text: str) -> str:
+    """The text of a module with a scalar store in place of each masked store of one lane."""
+    numbers = itertools.count()
+
+    def scalar_store(store: re.Match[str]) -> str:
+        lanes = [mask == "i1 true" for mask in store["mask"].split(", ")]
+        if sum(lanes) != 1:
+            return store[0]
+        lane, kind, name = lanes.index(True), store["kind"], f"%lane{next(numbers)}"
+        return (
+            f"{name} = extractelement <{len(lanes)} x {kind}> {store['value']}, i64 {lane}\n"
+            f"  {name}.at = getelementptr {kind}, ptr {store['address']}, i64 {lane}\n"
+            f"  store {kind} {name}, ptr {name}.at, align 1"
+        )
+
+    return _CONSTANT_MASK_STORE.sub(scalar_store, text)
 
 
 @functools.cache
