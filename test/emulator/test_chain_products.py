@@ -20,6 +20,9 @@ GPU = "CUDA:5"
 BITS = {dtypes.bfloat16: 8, dtypes.float16: 11, dtypes.float32: 22}
 
 
+pytestmark = pytest.mark.slow
+
+
 @dataclass(frozen=True)
 class Case:
     """Sizes of an attention: queries, keys, and the depths of scores and values."""

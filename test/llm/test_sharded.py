@@ -66,6 +66,7 @@ def test_a_sharded_model_has_the_logits_of_the_reference(
         np.testing.assert_allclose(logits.numpy()[0], expected[i], **CLOSE)
 
 
+@pytest.mark.slow
 def test_heads_that_cut_blocks_are_gathered(folder: Path, monkeypatch: pytest.MonkeyPatch):
     path, expected = model_of(folder, "llama")
     # then no unit of heads, of 64 columns, consists of whole blocks
@@ -151,6 +152,7 @@ def test_a_mesh_shards_batches_and_the_model(folder: Path, shape: tuple[int, int
     np.testing.assert_allclose(model.prefill(batch[0], cache).numpy(), expected[0][-1], **CLOSE)
 
 
+@pytest.mark.slow
 def test_a_prefix_of_a_sharded_cache_is_copied_without_communication(folder: Path):
     path, _ = model_of(folder, "llama")
     model, _ = Transformer.from_gguf(path, devices=DEVICES[:2])

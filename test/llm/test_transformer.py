@@ -101,7 +101,9 @@ def test_a_prompt_of_several_chunks(loaded: Transformer, expected: Any):
     assert cache.tokens == tokens_of(LONG)
 
 
-@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [dtypes.float16, pytest.param(dtypes.bfloat16, marks=pytest.mark.slow)]
+)
 def test_a_cache_of_half_precision_is_half_as_large(path: Path, expected: Any, dtype: DType):
     model, _ = Transformer.from_gguf(path, cache_dtype=dtype)
     cache, tokens = model.new_cache(), tokens_of(70)

@@ -28,9 +28,6 @@ MODELS: dict[str, tuple[Callable[[], Model], np.ndarray]] = {
     ),
 }
 
-# the others compile hundreds of kernels; MNIST's network is also trained by the examples
-QUICK = [pytest.param(x, marks=[] if x == "transformer" else [pytest.mark.slow]) for x in MODELS]
-
 
 def labels_for(name: str) -> np.ndarray:
     shape = (BATCH, 8) if name == "transformer" else (BATCH,)
@@ -49,7 +46,7 @@ def gradients(model: Model, x: Tensor, y: Tensor) -> tuple[float, dict[str, np.n
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", MODELS)
 def test_a_sharded_batch_gives_the_gradients_of_the_global_batch(name):
     make, value = MODELS[name]
     labels = labels_for(name)
@@ -68,7 +65,8 @@ def test_a_sharded_batch_gives_the_gradients_of_the_global_batch(name):
         np.testing.assert_allclose(sharded_grads[key] / scale, grad / scale, atol=2e-3, err_msg=key)
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
 def test_a_model_overfits_one_batch(name):
     make, value = MODELS[name]
     model, x, y = make(), Tensor(value), Tensor(labels_for(name))

@@ -311,9 +311,8 @@ class Megatron:
         return out if self.mesh is None or self.out is None else out.shard(self.mesh, self.out)
 
 
-@pytest.mark.parametrize(
-    "spec", [pytest.param(P(), marks=pytest.mark.slow), P(None, "tp")], ids=str
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", [P(), P(None, "tp")], ids=str)
 def test_15_a_pipeline_of_tensor_parallel_stages(spec: P) -> None:
     first, second = Mesh(GRID, ("pp", "tp"), DEVICES).split("pp")
     stages = [Megatron(0, first, spec), Megatron(2, second, spec)]

@@ -227,8 +227,10 @@ def with_optimizer(inputs: dict[str, Any], name: str) -> dict[str, Any]:
 @only_cpu  # on devices that nothing else uses
 @pytest.mark.parametrize(
     ("make", "optimizer"),
-    [(lambda: perceptron(512), "momentum"), (block, "adam")],
-    ids=["perceptron", "layer"],
+    [
+        pytest.param(lambda: perceptron(512), "momentum", id="perceptron"),
+        pytest.param(block, "adam", id="layer", marks=pytest.mark.slow),
+    ],
 )
 def test_a_training_step_takes_the_bytes_and_the_memory_predicted(
     make: Callable[[], dict[str, Any]], optimizer: str
