@@ -7,9 +7,13 @@ Settings: BS=512 (images a step), STEPS=70, TARGET_EVAL_ACC_PCT (exit with an er
 
 from collections.abc import Callable
 
+from example_settings import count, number
 from tinygrad import GlobalCounters, Tensor, TinyJit, nn
-from tinygrad.helpers import colored, getenv, trange
+from tinygrad.helpers import colored, trange
 from tinygrad.nn.datasets import mnist
+
+BS, STEPS = count("BS", 512, maximum=60_000), count("STEPS", 70)
+TARGET = number("TARGET_EVAL_ACC_PCT", 0.0)
 
 
 class Model:
@@ -41,7 +45,7 @@ if __name__ == "__main__":
     @Tensor.train()
     def train_step() -> Tensor:
         opt.zero_grad()
-        samples = Tensor.randint(getenv("BS", 512), high=X_train.shape[0])
+        samples = Tensor.randint(BS, high=X_train.shape[0])
         loss = model(X_train[samples]).sparse_categorical_crossentropy(Y_train[samples]).backward()
         return loss.realize(*opt.schedule_step())
 
@@ -50,15 +54,15 @@ if __name__ == "__main__":
         return (model(X_test).argmax(axis=1) == Y_test).mean() * 100
 
     test_acc = float("nan")
-    for i in (progress := trange(getenv("STEPS", 70))):
+    for i in (progress := trange(STEPS)):
         GlobalCounters.reset()
         loss = train_step()
         if i % 10 == 9:
             test_acc = get_test_acc().item()
         progress.set_description(f"loss: {loss.item():6.2f} test_accuracy: {test_acc:5.2f}%")
 
-    if target := getenv("TARGET_EVAL_ACC_PCT", 0.0):
+    if TARGET:
         test_acc = get_test_acc().item()
-        if test_acc < target:
-            raise SystemExit(colored(f"{test_acc=:.2f} is below {target}", "red"))
-        print(colored(f"{test_acc=:.2f} reaches {target}", "green"))
+        if test_acc < TARGET:
+            raise SystemExit(colored(f"{test_acc=:.2f} is below {TARGET}", "red"))
+        print(colored(f"{test_acc=:.2f} reaches {TARGET}", "green"))

@@ -13,12 +13,16 @@ TARGET_EVAL_ACC_PCT (exit with an error below it).
 
 from collections.abc import Callable
 
+from example_settings import count, number
 from tinygrad import Device, GlobalCounters, Tensor, TinyJit, nn
-from tinygrad.helpers import colored, getenv, trange
+from tinygrad.helpers import colored, trange
 from tinygrad.nn.datasets import mnist
 from tinygrad.ranks import join, rank
 
-GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(getenv("GPUS", 2)))
+BS, STEPS = count("BS", 512, maximum=60_000), count("STEPS", 70)
+TARGET = number("TARGET_EVAL_ACC_PCT", 0.0)
+# each device has at least one image of a batch
+GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(count("GPUS", 2, maximum=BS)))
 
 
 class Model:
@@ -58,7 +62,7 @@ if __name__ == "__main__":
     @Tensor.train()
     def train_step() -> Tensor:
         opt.zero_grad()
-        samples = Tensor.randint(getenv("BS", 512), high=X_train.shape[0])
+        samples = Tensor.randint(BS, high=X_train.shape[0])
         # each device gets its shard of the batch
         Xt, Yt = X_train[samples].shard_(GPUS, axis=0), Y_train[samples].shard_(GPUS, axis=0)
         loss = model(Xt).sparse_categorical_crossentropy(Yt).backward()
@@ -69,16 +73,16 @@ if __name__ == "__main__":
         return (model(X_test).argmax(axis=1) == Y_test).mean() * 100
 
     test_acc = float("nan")
-    for i in (progress := trange(getenv("STEPS", 70))):
+    for i in (progress := trange(STEPS)):
         GlobalCounters.reset()
         loss = train_step()
         if i % 10 == 9:
             test_acc = get_test_acc().item()
         progress.set_description(f"loss: {loss.item():6.2f} test_accuracy: {test_acc:5.2f}%")
 
-    if target := getenv("TARGET_EVAL_ACC_PCT", 0.0):
+    if TARGET:
         test_acc = get_test_acc().item()
-        if test_acc < target:
-            raise SystemExit(colored(f"{test_acc=:.2f} is below {target}", "red"))
+        if test_acc < TARGET:
+            raise SystemExit(colored(f"{test_acc=:.2f} is below {TARGET}", "red"))
         if rank() == 0:
-            print(colored(f"{test_acc=:.2f} reaches {target}", "green"))
+            print(colored(f"{test_acc=:.2f} reaches {TARGET}", "green"))

@@ -6,18 +6,19 @@ It differs from the program for one device by two calls of `shard_`. Gradients o
 parameters are all-reduced: each of n devices sends 2 (n - 1) / n times the size of the model, for
 any batch size. Nothing else is sent but the loss.
 
-Settings: GPUS=4 (devices, at least 2), BS=512 (images a step on all devices together), STEPS=40.
+Settings: GPUS=4 (devices), BS=512 (images a step on all devices together), STEPS=40.
 """
 
+from example_settings import count
 from sharding_report import report
 from tinygrad import Device, Tensor, TinyJit, nn
 from tinygrad.engine import CommTrace
-from tinygrad.helpers import getenv
 from tinygrad.nn.datasets import mnist
 from tinygrad.nn.state import get_parameters
 
-GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(getenv("GPUS", 4)))
-BS, STEPS = getenv("BS", 512), getenv("STEPS", 40)
+BS, STEPS = count("BS", 512, maximum=60_000), count("STEPS", 40)
+# each device has at least one image of a batch
+GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(count("GPUS", 4, maximum=BS)))
 
 
 class Model:

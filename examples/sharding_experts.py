@@ -8,20 +8,22 @@ experts: letters are sorted into (group, expert, slot), and resharded from group
 back. Each reshard is an all-to-all, in which each of n devices sends (n - 1) / n² of the slots; the
 backward pass has two more. Weights of experts and their gradients are never sent.
 
-Settings: GPUS=4 (devices, at least 2), BS=256 (letters a step in each group), STEPS=40.
+Settings: GPUS=4 (devices), BS=256 (letters a step in each group), STEPS=40.
 """
 
 from pathlib import Path
 
+from example_settings import count
 from sharding_report import report
 from tinygrad import Device, Tensor, TinyJit, nn
 from tinygrad.engine import CommTrace
-from tinygrad.helpers import getenv
 from tinygrad.nn.state import get_parameters, get_state_dict
 
-GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(getenv("GPUS", 4)))
-BS, STEPS = getenv("BS", 256), getenv("STEPS", 40)
-GROUPS, EXPERTS, SLOTS = len(GPUS), 8, 2 * BS // 8
+EXPERTS = 8
+GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(count("GPUS", 4, maximum=EXPERTS)))
+# each expert has at least one slot
+BS, STEPS = count("BS", 256, minimum=EXPERTS // 2, maximum=4096), count("STEPS", 40)
+GROUPS, SLOTS = len(GPUS), 2 * BS // EXPERTS
 VOCABULARY, CONTEXT, LETTER = 128, 8, 16
 WIDTH = CONTEXT * LETTER
 ROOT = Path(__file__).parents[1]

@@ -10,16 +10,17 @@ Settings: DP=2 and TP=2 (sizes of the mesh), BS=512 (images a step on all device
 STEPS=40.
 """
 
+from example_settings import count
 from sharding_report import report
 from tinygrad import Device, Mesh, P, Tensor, TinyJit, nn
 from tinygrad.engine import CommTrace
-from tinygrad.helpers import getenv
 from tinygrad.nn.datasets import mnist
 from tinygrad.nn.state import get_parameters
 
-DP, TP = getenv("DP", 2), getenv("TP", 2)
-BS, STEPS = getenv("BS", 512), getenv("STEPS", 40)
+BS, STEPS = count("BS", 512, maximum=60_000), count("STEPS", 40)
 WIDTH = 128
+# each device has at least one image of a batch, and one column of a hidden layer
+DP, TP = count("DP", 2, maximum=BS), count("TP", 2, maximum=4 * WIDTH)
 
 
 class Block:

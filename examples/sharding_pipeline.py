@@ -6,23 +6,24 @@ The batch is split into microbatches. A stage sends the activations of each one 
 gradient backward: the width of the model for every image, once each way between neighbours.
 Schedules differ in the number of microbatches in flight, whose inputs a stage keeps.
 
-Settings: GPUS=4 (stages, at least 2), MICROBATCHES=8, SCHEDULE=1f1b (or gpipe), BS=512 (images a
+Settings: GPUS=4 (stages), MICROBATCHES=8, SCHEDULE=1f1b (or gpipe), BS=512 (images a
 step), STEPS=40.
 """
 
 from collections.abc import Callable
 
+from example_settings import choice, count, multiple
 from sharding_report import report
 from tinygrad import Device, Tensor, TinyJit, nn
 from tinygrad.engine import CommTrace
-from tinygrad.helpers import getenv
 from tinygrad.nn.datasets import mnist
 from tinygrad.nn.pipeline import Pipeline
 from tinygrad.nn.state import get_parameters
 
-GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(getenv("GPUS", 4)))
-MICROBATCHES, SCHEDULE = getenv("MICROBATCHES", 8), getenv("SCHEDULE", "1f1b")
-BS, STEPS = getenv("BS", 512), getenv("STEPS", 40)
+# stages are compiled one by one, so more take minutes
+GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(count("GPUS", 4, maximum=64)))
+MICROBATCHES, SCHEDULE = count("MICROBATCHES", 8), choice("SCHEDULE", "1f1b", "gpipe")
+BS, STEPS = multiple("BS", 512, "MICROBATCHES", MICROBATCHES), count("STEPS", 40)
 WIDTH = 128
 
 

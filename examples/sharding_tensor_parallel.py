@@ -8,20 +8,20 @@ layers, the activations are sharded along the sequence: a layer begins with an a
 with a reduce-scatter, in which each of n devices sends (n - 1) / n of the activations; the backward
 pass does the same.
 
-Settings: GPUS=4 (devices, at least 2), BS=16 (texts a step), STEPS=40.
+Settings: GPUS=4 (devices), BS=16 (texts a step), STEPS=40.
 """
 
 from pathlib import Path
 
+from example_settings import count
 from sharding_report import report
 from tinygrad import Device, Tensor, TinyJit, nn
 from tinygrad.engine import CommTrace
-from tinygrad.helpers import getenv
 from tinygrad.nn.state import get_parameters, get_state_dict
 
-GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(getenv("GPUS", 4)))
-BS, STEPS = getenv("BS", 16), getenv("STEPS", 40)
 VOCABULARY, LENGTH, WIDTH, HEADS, LAYERS = 128, 64, 128, 8, 2
+GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(count("GPUS", 4, maximum=HEADS)))
+BS, STEPS = count("BS", 16, maximum=4096), count("STEPS", 40)
 ROOT = Path(__file__).parents[1]
 
 

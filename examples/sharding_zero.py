@@ -8,20 +8,21 @@ it is reduce-scattered. Each of n devices sends 2 (n - 1) / n times the size of 
 all-reduce. (If a batch is smaller than a parameter, the batch is sent instead: `BS=32` takes a
 tenth of these bytes.)
 
-Settings: GPUS=4 (devices, at least 2), BS=512 (images a step on all devices together), STEPS=40.
+Settings: GPUS=4 (devices), BS=512 (images a step on all devices together), STEPS=40.
 """
 
 from math import prod
 
+from example_settings import count
 from sharding_report import report
 from tinygrad import Device, Sharding, Tensor, TinyJit, nn
 from tinygrad.engine import CommTrace
-from tinygrad.helpers import getenv
 from tinygrad.nn.datasets import mnist
 from tinygrad.nn.state import get_parameters
 
-GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(getenv("GPUS", 4)))
-BS, STEPS = getenv("BS", 512), getenv("STEPS", 40)
+BS, STEPS = count("BS", 512, maximum=60_000), count("STEPS", 40)
+# each device has at least one image of a batch
+GPUS = tuple(f"{Device.DEFAULT}:{i}" for i in range(count("GPUS", 4, maximum=BS)))
 
 
 class Model:
@@ -78,7 +79,9 @@ def kept(state: object) -> int:
 
 
 def bound() -> int:
-    """The lower bound of the bytes of a step: all-gathers and reduce-scatters of parameters."""
+    """The bytes of ZeRO: all-gathers and reduce-scatters of parameters. Small batches take fewer:
+    the rows that a gradient is computed from are sent in place of the gradient.
+    """
     nbytes: int = sum(parameter.nbytes() for parameter in get_parameters(Model()))
     return 2 * (len(GPUS) - 1) * nbytes
 

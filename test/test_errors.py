@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -409,6 +410,28 @@ def test_arguments_that_do_not_fit_are_errors_of_one_class(name: str) -> None:
     assert isinstance(found.value, IndexError) == (name in INDICES)
 
 
+FIXES: dict[str, tuple[Callable[[], Any], str]] = {
+    "item": (lambda: zeros(3).item(), "shape (3,); call tolist(), or item() of one element"),
+    "len": (lambda: len(zeros()), "no len(); its value is item()"),
+    "iteration": (lambda: list(zeros()), "cannot be iterated over; its value is item()"),
+    "ellipsis": (lambda: zeros(3)[..., ...], "only one ...; write : for further axes"),
+    "mask": (lambda: zeros(3)[[True, False]], "must have the sizes of the axes that it selects"),
+    "step": (lambda: zeros(8)[: Variable("n", 1, 8) : 2], "slice with that step and fixed bounds"),
+    "keccak": (lambda: zeros(3).keccak(), "dtypes.float; cast or bitcast to uint8"),
+    "dot": (lambda: zeros(3).dot([1.0]), "wrap it in Tensor()"),
+    "one_hot": (lambda: zeros(3).one_hot(4), "dtypes.float; cast them with .int()"),
+    "masked_select": (lambda: zeros(3).masked_select(zeros(3)), "pass mask != 0"),
+    "padding": (lambda: nn.Conv2d(1, 1, 3, padding="valid"), 'pass "same", a number or a tuple'),
+}
+
+
+@pytest.mark.parametrize("name", FIXES)
+def test_errors_say_what_to_write_instead(name: str) -> None:
+    mistake, fix = FIXES[name]
+    with pytest.raises((TypeError, ArgumentError), match=re.escape(fix)):
+        mistake()
+
+
 def test_optimizers_name_themselves() -> None:
     weight = Tensor([1.0], requires_grad=True)
     for make in (nn.optim.SGD, nn.optim.Adam, nn.optim.AdamW, nn.optim.LAMB, nn.optim.Muon):
@@ -421,3 +444,28 @@ def test_optimizers_name_themselves() -> None:
             make([weight]).step()
         with Tensor.train(False), pytest.raises(RuntimeError, match=rf"^{name}.step\(\) needs"):
             make([weight]).step()
+
+
+NO_TENSORS: dict[str, Callable[[Any], Any]] = {
+    "gather takes a tensor as index": lambda x: zeros(3).gather(0, x),
+    "scatter takes a tensor as index": lambda x: zeros(3).scatter(0, x, 1),
+    "masked_fill takes a tensor as mask": lambda x: zeros(3).masked_fill(x, 1),
+    "masked_select takes a tensor as mask": lambda x: zeros(3).masked_select(x),
+    "conv2d takes a tensor as weight": lambda x: zeros(1, 1, 3, 3).conv2d(x),
+    "linear takes a tensor as bias": lambda x: zeros(3).linear(zeros(3, 2), x),
+    "einsum takes a tensor as operand": lambda x: Tensor.einsum("i,i->", zeros(3), x),
+    "attention takes a tensor as key": lambda x: zeros(3, 2).scaled_dot_product_attention(x, x),
+    "cross_entropy takes a tensor as targets": lambda x: zeros(3, 2).cross_entropy(x),
+    r"pad takes \(before, after\) for each axis": lambda x: zeros(3).pad(x),
+}
+
+
+@pytest.mark.parametrize("message", NO_TENSORS)
+def test_a_number_where_a_tensor_or_a_sequence_is_needed(message: str) -> None:
+    with pytest.raises(TypeError, match=f"{message}.* not 0.5"):
+        NO_TENSORS[message](0.5)
+
+
+def test_attention_of_vectors() -> None:
+    with pytest.raises(ArgumentError, match=r"query \(3,\).*must each be \(..., length, size\)"):
+        zeros(3).scaled_dot_product_attention(zeros(3), zeros(3))

@@ -93,8 +93,30 @@ def test_an_example_of_sharding_learns_as_on_one_device_and_sends_the_minimum(
     assert losses == pytest.approx([float(alone) for _, alone in rows], rel=1e-3)
     found = re.search(r"bytes a step, (\d+\.\d+) times", output)
     assert found
-    # small values are sent in one round, which takes more bytes than two
-    assert 1 <= float(found[1]) < 1.05
+    # small values are sent in one round, which takes more bytes than two; the bound of ZeRO counts
+    # parameters and gradients, and the rows of a small batch are fewer bytes than a gradient
+    assert (0.7 if name == "sharding_zero.py" else 1) <= float(found[1]) < 1.05
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "fix"),
+    [
+        ("beautiful_mnist.py", "STEPS=0", "give 1 or more"),
+        ("beautiful_mnist.py", "BS=100000", "give 60000 or less"),
+        ("beautiful_mnist_multigpu.py", "GPUS=999", "give 512 or less"),
+        ("sharding_data_parallel.py", "STEPS=x", "not a whole number; give one, such as STEPS=40"),
+        ("sharding_zero.py", "GPUS=0", "give 1 or more"),
+        ("sharding_mesh.py", "TP=-1", "give 1 or more"),
+        ("sharding_pipeline.py", "BS=33", "no multiple of MICROBATCHES=8; give 40"),
+        ("sharding_pipeline.py", "SCHEDULE=none", "give 1f1b or gpipe"),
+        ("sharding_experts.py", "BS=3", "give 4 or more"),
+        ("sharding_tensor_parallel.py", "GPUS=16", "give 8 or less"),
+    ],
+)
+def test_a_setting_that_an_example_cannot_use_is_named_with_the_fix(run, name, setting, fix):
+    variable, value = setting.split("=")
+    with pytest.raises(SystemExit, match=f"^error: {variable}=.*{fix}$"):
+        run(name, **{variable: value})
 
 
 @pytest.mark.slow

@@ -76,7 +76,8 @@ class LruTable(Generic[K, V]):
 
     def __iter__(self) -> Iterator[K]:
         """The keys, least recently used first."""
-        return iter(list(self._entries))
+        with self._lock:
+            return iter(list(self._entries))
 
     def get(self, key: K) -> V | None:
         """The value of `key`, which becomes the most recently used, or None."""

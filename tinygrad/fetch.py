@@ -155,7 +155,8 @@ def _download(url: str, file: BinaryIO) -> None:
             return
         except (OSError, EOFError) as error:
             failures = 1 if file.tell() > before else failures + 1
-            if failures == ATTEMPTS or not _is_transient(error, version):
+            # closes the answer of the server, so it is asked first
+            if not _is_transient(error, version) or failures == ATTEMPTS:
                 raise
         time.sleep(PAUSE_S)
 
@@ -174,7 +175,7 @@ class _Version:
 
 
 def _is_transient(error: Exception, version: _Version) -> bool:
-    """Whether another attempt may succeed."""
+    """Whether another attempt may succeed. An error that the server sent is closed."""
     import urllib.error
 
     if isinstance(error, urllib.error.HTTPError):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import ClassVar
+
+# a finalizer, which counts too, may run inside any statement
+_lock = threading.RLock()
 
 
 class GlobalCounters:
@@ -66,14 +70,28 @@ class GlobalCounters:
         64
         """
         counters = GlobalCounters
-        used = counters.mem_used = counters.mem_used + nbytes
-        here = counters.mem_used_per_device[device] + nbytes
-        counters.mem_used_per_device[device] = here
-        if nbytes > 0:
-            if used > counters.mem_peak:
-                counters.mem_peak = used
-            if here > counters.mem_peak_per_device[device]:
-                counters.mem_peak_per_device[device] = here
+        with _lock:
+            used = counters.mem_used = counters.mem_used + nbytes
+            here = counters.mem_used_per_device[device] + nbytes
+            counters.mem_used_per_device[device] = here
+            if nbytes > 0:
+                if used > counters.mem_peak:
+                    counters.mem_peak = used
+                if here > counters.mem_peak_per_device[device]:
+                    counters.mem_peak_per_device[device] = here
+
+    @staticmethod
+    def count_kept(nbytes: int) -> None:
+        """Count bytes that are free and kept for reuse, or not any more if negative.
+
+        >>> before = GlobalCounters.mem_kept
+        >>> GlobalCounters.count_kept(64)
+        >>> GlobalCounters.count_kept(-64)
+        >>> GlobalCounters.mem_kept == before
+        True
+        """
+        with _lock:
+            GlobalCounters.mem_kept += nbytes
 
     @staticmethod
     def count_message(source: str, nbytes: int) -> None:
@@ -84,8 +102,9 @@ class GlobalCounters:
         >>> GlobalCounters.bytes_moved
         64
         """
-        GlobalCounters.bytes_moved += nbytes
-        GlobalCounters.bytes_moved_per_device[source] += nbytes
+        with _lock:
+            GlobalCounters.bytes_moved += nbytes
+            GlobalCounters.bytes_moved_per_device[source] += nbytes
 
 
 class Timing(contextlib.ContextDecorator):

@@ -33,12 +33,15 @@ from tinygrad.mixin.shards import ShardsMixin
 from tinygrad.mixin.visualization import VisualizationMixin
 from tinygrad.sharding import Sharding
 from tinygrad.sharding.drawing import where
-from tinygrad.storage.backward import gradients
 from tinygrad.storage.files import placed_anew
-from tinygrad.storage.grad_mode import Derived, enter_no_grad, exit_no_grad
-from tinygrad.storage.host_arrays import data_node, foreign_node
+from tinygrad.storage.gradients.backward import gradients
+from tinygrad.storage.gradients.grad_mode import Derived, enter_no_grad, exit_no_grad
+from tinygrad.storage.gradients.partial_gradients import (
+    keep_partial_gradients,
+    keeps_partial_gradients,
+)
+from tinygrad.storage.host.arrays import data_node, foreign_node
 from tinygrad.storage.live_tensors import live_tensors
-from tinygrad.storage.partial_gradients import keep_partial_gradients, keeps_partial_gradients
 from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.device_value import DeviceLike
 from tinygrad.uop.ops import UOp

@@ -23,6 +23,7 @@ from tinygrad.codegen.optimize.threads.search import mappings, prune, with_mappi
 from tinygrad.renderer import ProgramSpec, find_renderer
 from tinygrad.renderer.gpu_targets import nvidia_target
 from tinygrad.renderer.matrix_instruction import NVIDIA
+from tinygrad.renderer.tensor_map import TensorMap
 
 H100 = nvidia_target("sm_90a", units=132)
 
@@ -62,7 +63,7 @@ def test_a_product_of_narrow_floats_uses_matrix_instructions_and_asynchronous_co
 
 
 def test_a_large_product_of_an_h100_multiplies_while_its_threads_continue():
-    found = kernel(product(4096, BF16))
+    found = kernel(product(4096, BF16), has_bulk_copy=False)
     text = body(found)
     assert found.applied[-1].startswith("block 128 x 256 x 64 of 256 threads, 1 x 1 wgmma_m64n256")
     assert found.launch.shared == 4 * (128 + 256) * 64 * 2
@@ -81,6 +82,56 @@ def test_a_large_product_of_an_h100_multiplies_while_its_threads_continue():
     assert "wgmma_m64n256k16_bf16<0, 0>(" in body(kernel(product(4096, BF16, transposed=True)))
 
 
+def test_one_thread_of_an_h100_begins_bulk_copies_of_the_operands():
+    found = kernel(product(4096, BF16))
+    text = body(found)
+    assert found.applied[-1].endswith("4 stages, filled in bulk, clusters of 2")
+    assert found.inputs == (1, 2) and found.outputs == (0,) and found.alignment == 16
+    # the operands, and mbarriers beside them
+    assert found.launch.shared == 4 * (128 + 256) * 64 * 2 + 1024
+    rows, columns = (TensorMap(2, 0, (4096, 4096), (8192,), (64, x)) for x in (128, 64))
+    assert found.launch.maps == ((1, rows), (2, columns))
+    assert "const __grid_constant__ TensorMap map0, const __grid_constant__ TensorMap map1)" in text
+    names = "async_fence|\\w+_barrier|mbarrier_\\w+|wgmma_\\w+|copy_\\w+"
+    begin, loop = (re.findall(names, x) for x in text.split("for (int k"))
+    # two blocks have other rows and the same columns, of which each copies a half to both
+    assert text.startswith("__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1)")
+    fill = ["mbarrier_expect", "copy_box_2d", "copy_box_2d_to_2"]
+    assert begin == ["mbarrier_init", "async_fence", "cluster_barrier", *fill, *fill]
+    products = ["wgmma_begin", "wgmma_m64n256k16_bf16", "wgmma_commit"]
+    assert loop[:5] == ["mbarrier_wait", *products, "cluster_barrier"]
+    assert loop[5:] == [*fill, "wgmma_wait", "wgmma_wait"]
+    # an odd number of blocks along the rows is no number of pairs
+    alone = kernel(of_one("product", Tensor.matmul, (64 * 33, 4096), (4096, 4096), dtype=BF16))
+    assert alone.applied[-1].endswith("4 stages, filled in bulk")
+    assert "cluster" not in body(alone) and "copy_box_2d(" in body(alone)
+    assert text.count(f", {(128 + 256) * 64 * 2});") == 3
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "sizes"),
+    [
+        (lambda a, b: a @ b, ((4096, 4096), (4096, 4096)), (4096, 4096)),
+        # any size where rows begin at multiples of 16 bytes, and views of such
+        (lambda a, b: a[8:, 16:4001] @ b[:3985], ((4096, 4096), (4096, 4096)), (3985, 4088)),
+        (lambda a, b: a @ b, ((8, 512, 1024), (8, 1024, 512)), (1024, 512, 8)),
+        (lambda a, b: a @ b, ((4096, 4095), (4095, 4096)), None),
+        (lambda a, b: a @ b.pad(((4, 4), None)), ((4096, 4096), (4088, 4096)), None),
+        (lambda a, b: a.flip(0) @ b, ((4096, 4096), (4096, 4096)), None),
+        (lambda a, b: a.relu() @ b, ((4096, 4096), (4096, 4096)), None),
+    ],
+    ids=["whole", "view", "batch", "odd rows", "padded", "flipped", "computed"],
+)
+def test_operands_are_copied_in_bulk_where_hardware_can(function, shapes, sizes):
+    (*_, found) = of_one("product", function, *shapes, dtype=BF16).kernels(H100)
+    if sizes is None:
+        assert "wgmma" not in found.source or "copy_async" in found.source
+        assert not found.launch.maps
+    else:
+        assert found.launch.maps[0][1].sizes == sizes
+        assert "copy_async" not in found.source
+
+
 def test_float32_products_round_factors_only_on_request():
     plain = body(kernel(product(1024)))
     assert "mma_" not in plain and plain.count("f32x4 ") >= 2
@@ -88,7 +139,7 @@ def test_float32_products_round_factors_only_on_request():
 
 
 def test_a_target_without_asynchronous_copies_waits_by_barriers_alone():
-    found = kernel(product(1024, BF16), has_async_copy=False)
+    found = kernel(product(1024, BF16), has_async_copy=False, has_bulk_copy=False)
     text = body(found)
     assert "copy_async" not in text
     assert text.count("block_barrier()") == 1

@@ -409,3 +409,22 @@ def test_slices_with_any_step_are_written(index: slice, place: Any) -> None:
         expected[index] = 50
         assert x.tolist() == expected.tolist()
         assert view.tolist() == numpy_view.tolist()
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ((3,), "index 3 is out of range for axis 0"),
+        ((0, 0, 0), "3 indices are too many"),
+        ((Ellipsis, Ellipsis), "only one ..."),
+        ((1.5,), "1.5 of type float is not an index"),
+        (([0.5],), "index tensors must be of integers"),
+        (([0, 3],), "index 3 is out of range for axis 0"),
+        ((..., np.array([[0], [-5]])), "index -5 is out of range for axis 1"),
+    ],
+)
+def test_an_index_that_does_not_fit_is_an_error(index: Any, message: str) -> None:
+    with pytest.raises(IndexError, match=message):
+        Tensor.zeros(3, 4)[index]
+    with pytest.raises(IndexError, match=message):
+        Tensor.zeros(3, 4).contiguous()[index] = 1

@@ -527,13 +527,15 @@ def test_a_jit_inside_a_jit_is_captured_with_it() -> None:
         close(outer(tensor(i)), (array(i) + 1) * 2)
 
 
-def test_a_captured_jit_inside_a_jit() -> None:
+@pytest.mark.parametrize("verify", [0, 1])
+def test_a_captured_jit_inside_a_jit_has_a_new_result_at_each_of_its_calls(verify: int) -> None:
     inner = TinyJit(lambda x: (x + 1).realize())
     for i in range(3):
         inner(tensor(i))
-    outer = TinyJit(lambda x: (inner(x) * 2).realize())
-    for i in range(5):
-        close(outer(tensor(i)), (array(i) + 1) * 2)
+    outer = TinyJit(lambda x: (inner(x) * inner(x + 1)).realize())
+    with Context(JIT_VERIFY=verify):
+        for i in range(5):
+            close(outer(tensor(i)), (array(i) + 1) * (array(i) + 2))
 
 
 def test_two_jits_share_a_weight() -> None:

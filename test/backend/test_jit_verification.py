@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from test.backend.jit_programs import CALLS, numbers
+from test.devices import device_names
 from tinygrad import GlobalCounters, Tensor, TinyJit
 from tinygrad.jit import JitError
 from tinygrad.settings import Context
@@ -81,6 +82,19 @@ def test_verification_takes_the_last_result_as_an_argument_that_is_written() -> 
             wanted = [2 * value + 5 for value in reversed(x.tolist())]
             x = step(x)
             assert x.tolist() == wanted
+
+
+def test_verification_takes_results_that_are_views_over_shards() -> None:
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        x *= 2
+        return x[::2]
+
+    with Context(JIT_VERIFY=1):
+        for i in range(4):
+            x = Tensor([1, 2, 3, 4, i]).shard(device_names(4), axis=0).clone().realize()
+            assert step(x).tolist() == [2, 6, 2 * i]
+            assert x.tolist() == [2, 4, 6, 8, 2 * i]
 
 
 def test_verification_leaves_no_trace() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from test.backend.jit_programs import CALLS, Box, Program, Wrap, assert_replays_equal_calls, numbers
 from tinygrad import Tensor, TinyJit, nn
-from tinygrad.jit import written
+from tinygrad.jit.effects import written_memory
 
 # ---- what the function changes ----
 
@@ -299,9 +299,9 @@ def test_replays_search_for_lazy_values_only_when_something_reads_what_they_writ
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     searches: list[Any] = []
-    search = written.realize_readers
+    search = written_memory.realize_readers
     monkeypatch.setattr(
-        written, "realize_readers", lambda x, owners: (searches.append(x), search(x, owners))
+        written_memory, "realize_readers", lambda x, owners: (searches.append(x), search(x, owners))
     )
     layers = [nn.Linear(2, 2), nn.Linear(2, 2)]
     optimizer = nn.optim.Adam(nn.state.get_parameters(layers))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from test.backend.kernel_counts import array, kernels
 from test.backend.oracle import arrays, compare, torch
-from tinygrad import Tensor, dtypes
+from tinygrad import Device, Tensor, dtypes
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,21 @@ def test_matmul_of_other_dtypes() -> None:
     assert a.dot(b.bfloat16()).dtype == dtypes.float32
     assert (Tensor.ones(1, 4096).half() @ Tensor.ones(4096, 1).half()).item() == 4096.0
     assert a.matmul(b, reverse=True).shape == (2, 2)
+
+
+@pytest.mark.parametrize("rows", [4, 40])
+def test_added_products_are_one_kernel(rows: int) -> None:
+    shapes = [(rows, 50), (60, 50), (rows, 70), (60, 70), (60,)]
+    a, b, c, d, bias = (array(*shape, seed=i) for i, shape in enumerate(shapes))
+    x, y, z, w, v = (Tensor(value).realize() for value in (a, b, c, d, bias))
+    result = (x @ y.T + v) + z @ w.T
+    # the tiles of a GPU have one product
+    assert kernels(result) == (2 if Device[result.device].target.has_threads else 1)
+    np.testing.assert_allclose(result.numpy(), a @ b.T + bias + c @ d.T, rtol=1e-4, atol=1e-4)
+    # a matrix in another order in memory is packed, or kept where few rows are multiplied by it
+    other = x @ y.T + z @ Tensor(d.T.copy()).realize()
+    assert kernels(other) <= 2
+    np.testing.assert_allclose(other.numpy(), a @ b.T + c @ d.T, rtol=1e-4, atol=1e-4)
 
 
 def test_nan_in_a_matmul_affects_only_its_row() -> None:

@@ -51,19 +51,34 @@ def test_products_are_matrix_instructions(architecture):
 
 
 @pytest.mark.skipif(nvrtc.disassembler() is None, reason="nvdisasm is not installed")
+@pytest.mark.parametrize("in_bulk", [False, True], ids=["threads", "bulk"])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dtype", [BF16, dtypes.float16], ids=lambda x: x.name)
-def test_large_products_of_an_h100_are_instructions_of_four_warps(dtype, transposed):
-    (kernel,) = product(8192, dtype, transposed).kernels(nvidia_target("sm_90a", units=132))
+def test_large_products_of_an_h100_are_instructions_of_four_warps(dtype, transposed, in_bulk):
+    target = replace(nvidia_target("sm_90a", units=132), has_bulk_copy=in_bulk)
+    (kernel,) = product(8192, dtype, transposed).kernels(target)
     compiled = nvrtc.compile_for("sm_90a", kernel.source)
     # two groups of warps, which multiply 64 x 256 each, in four steps of a stage
     counts = nvrtc.count_instructions(compiled)
     assert counts["HGMMA"] == 4 and counts["HMMA"] == counts["LDSM"] == 0
-    assert counts["LDGSTS"] == 3 * (128 + 256) * 64 // 8 // 256
-    assert counts["BAR"] == counts["FENCE"] == 1
+    # two stages are filled ahead, and one in each step
+    if in_bulk:
+        # half of the columns, for both blocks of a cluster: two panels of 64, or the rows of a box
+        assert counts["UTMALDG"] == 3 * (1 + (1 if transposed else 2))
+        # of the mbarriers: four made, three that bytes are expected of, one awaited in two ways
+        assert counts["SYNCS"] == 4 + 3 + 2
+        assert counts["LDGSTS"] == counts["STS"] == 0
+        # no barrier of the block; those of the cluster wait for no memory
+        assert counts["UCGABAR_ARV"] == counts["UCGABAR_WAIT"] == 2
+        assert counts["BAR"] == 0 and counts["MEMBAR"] == 1 and counts["FENCE"] == 2
+        assert compiled.registers <= 160
+    else:
+        assert counts["LDGSTS"] == 3 * (128 + 256) * 64 // 8 // 256 and counts["UTMALDG"] == 0
+        assert counts["BAR"] == counts["FENCE"] == 1
+        assert compiled.registers <= 168
     # the begin of a step, and the two waits: the compiler adds none between products
     assert counts["WARPGROUP"] == 3
-    assert compiled.registers <= 168 and "serialized" not in compiled.messages
+    assert compiled.spills == 0 and "serialized" not in compiled.messages
 
 
 @pytest.mark.skipif(nvrtc.disassembler() is None, reason="nvdisasm is not installed")

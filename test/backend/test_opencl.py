@@ -29,6 +29,8 @@ except DeviceError as error:
 
 import pyopencl
 
+from tinygrad.runtime.cl import find_cards, open_device
+
 DEVICES = ("CL", "CL:1", "CL:2")
 
 
@@ -241,6 +243,25 @@ def test_too_large_a_buffer_is_out_of_memory() -> None:
 def test_a_device_that_is_not_there_says_what_would_make_it() -> None:
     with pytest.raises(DeviceError, match="there is no CL:99999.*DEVICES_PER_GPU"):
         Device["CL:99999"]
+
+
+def test_a_driver_whose_compiler_rejects_the_cpu_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rejecting(_context: object, _source: str) -> pyopencl.Program:
+        raise pyopencl.RuntimeError("build failed\n\nerror: unknown target CPU 'generic'\n")
+
+    if not Device["CL"].card.type & pyopencl.device_type.CPU:
+        pytest.skip("only compilers for a CPU are asked")
+    monkeypatch.setattr(pyopencl, "Program", rejecting)
+    find_cards.cache_clear()
+    try:
+        with pytest.raises(
+            DeviceError, match=r"knows this CPU.*unknown target CPU 'generic'; inst"
+        ):
+            open_device("CL")
+    finally:
+        find_cards.cache_clear()
 
 
 @pytest.mark.slow

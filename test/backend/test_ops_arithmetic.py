@@ -245,6 +245,9 @@ def test_isclose(equal_nan: bool) -> None:
 def test_isclose_of_integers_and_of_a_number() -> None:
     low, high = Tensor([1, 2], dtype=dtypes.uint8), Tensor([2, 1], dtype=dtypes.uint8)
     assert low.isclose(high, atol=1).tolist() == [True, True]
+    low, high = Tensor([-128, 0], dtype=dtypes.int8), Tensor([127, -128], dtype=dtypes.int8)
+    assert low.isclose(high, atol=1).tolist() == [False, False]
+    assert low.isclose(high, rtol=1).tolist() == [False, True]
     assert Tensor([1.0, 1.1]).isclose(1).tolist() == [True, False]
 
 

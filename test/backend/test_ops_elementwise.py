@@ -167,6 +167,26 @@ def test_function_of_integers_and_bools(name: str) -> None:
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6, atol=1e-6)
 
 
+OF_FLOATS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": lambda x: x.softmax(),
+    "log_softmax": lambda x: x.log_softmax(),
+    "logsumexp": lambda x: x.logsumexp(),
+    "logcumsumexp": lambda x: x.logcumsumexp(),
+    "gelu": lambda x: x.gelu(),
+    "lerp": lambda x: x.lerp(x.flip(0), 0.25),
+    "cross entropy of logits": lambda x: x.binary_crossentropy_logits(x > 1),
+}
+
+
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_functions_of_floats_do_not_wrap_around_on_integers(name: str) -> None:
+    small = np.array([0, 1, 1])
+    for x in (np.array([-128, 127, 12], np.int8), small.astype(np.uint8), small.astype(bool)):
+        found, wanted = OF_FLOATS[name](Tensor(x)), OF_FLOATS[name](Tensor(x).float())
+        assert found.dtype is wanted.dtype
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-5)
+
+
 FLAT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sign": lambda x, y: x.sign(),
     "floor": lambda x, y: x.floor(),

@@ -287,21 +287,6 @@ def test_masked_select() -> None:
     assert Tensor([1, 2]).masked_select(Tensor([False, False])).tolist() == []
 
 
-@pytest.mark.parametrize(
-    ("index", "message"),
-    [
-        ((3,), "index 3 is out of range for axis 0"),
-        ((0, 0, 0), "3 indices are too many"),
-        ((Ellipsis, Ellipsis), "only one ..."),
-        ((1.5,), "1.5 of type float is not an index"),
-        (([0.5],), "index tensors must be of integers"),
-    ],
-)
-def test_an_index_that_does_not_fit_is_an_error(index: Any, message: str) -> None:
-    with pytest.raises(IndexError, match=message):
-        Tensor.zeros(3, 4)[index]
-
-
 # ---- indexed assignment ----
 
 WRITES: dict[str, Any] = {

@@ -6,7 +6,6 @@ import copy
 import gc
 import pickle
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 from test.devices import DEVICE, device_names, nth, only_cpu
+from test.threads import in_threads
 from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes
 from tinygrad.sharding import ShardingError
 from tinygrad.storage.live_tensors import live_tensors
@@ -480,31 +480,18 @@ def test_numpy_numbers_are_operands_on_both_sides() -> None:
 
 def test_threads_realize_assign_and_draw_at_the_same_time() -> None:
     shared = stored(np.arange(64, dtype=np.float32))
-    errors: list[BaseException] = []
 
-    def work(number: int) -> None:
-        try:
-            own = stored(np.full(64, number, np.float32))
-            for step in range(8):
-                before, combined = own + 1, shared * 2 + own
-                (own + combined).realize()
-                own.assign(own + 8).realize()
-                content = number + 8 * step
-                np.testing.assert_array_equal(before.numpy(), content + 1)
-                np.testing.assert_array_equal(combined.numpy(), np.arange(64) * 2 + content)
-                np.testing.assert_array_equal(own.numpy(), content + 8)
-                assert 0 <= Tensor.rand(4).min().item() < 1
-        except BaseException as error:
-            errors.append(error)
+    def work(number: int, wait: Callable[[], object]) -> None:
+        own = stored(np.full(64, number, np.float32))
+        wait()
+        for step in range(8):
+            before, combined = own + 1, shared * 2 + own
+            (own + combined).realize()
+            own.assign(own + 8).realize()
+            content = number + 8 * step
+            np.testing.assert_array_equal(before.numpy(), content + 1)
+            np.testing.assert_array_equal(combined.numpy(), np.arange(64) * 2 + content)
+            np.testing.assert_array_equal(own.numpy(), content + 8)
+            assert 0 <= Tensor.rand(4).min().item() < 1
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert not errors, errors[0]
+    in_threads(work)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,8 @@ from cuda.bindings import driver
 
 from test.emulator.emulated_cuda import take_reports
 from test.emulator.kernel_text import compile_kernel
+from tinygrad.renderer.tensor_map import TensorMap
+from tinygrad.runtime.support.cuda.program import Arguments
 
 NON_BLOCKING = 1
 
@@ -90,15 +91,18 @@ class EmulatedDevice:
         *arguments: int,
         shared: int = 0,
         stream: Any = None,
+        maps: Sequence[tuple[int, TensorMap]] = (),
     ) -> None:
-        """Launches a kernel, whose parameters are pointers and integers of 64 bits."""
+        """Launches a kernel, whose parameters are pointers and integers of 64 bits, then tensor
+        maps.
+        """
         blocks = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
-        types = (ctypes.c_void_p,) * len(arguments)
         where = self.stream if stream is None else stream
-        parameters = (arguments, types)
+        given = Arguments(len(arguments), maps)
+        given.set(list(arguments))
         check(
             driver.cuLaunchKernel(
-                kernel, *blocks, threads, 1, 1, shared, where, parameters if arguments else 0, 0
+                kernel, *blocks, threads, 1, 1, shared, where, given.address if arguments else 0, 0
             )
         )
 

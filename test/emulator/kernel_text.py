@@ -18,7 +18,8 @@ HEADERS = {"cuda": '#include "cuda.h"', "hip": '#include "hip.h"', "metal": ""}
 MAX_THREADS = 1024
 
 _KERNEL = re.compile(
-    r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\(\s*(?P<bound>\d+)[^)]*\)\s*)?(?:void\s+)?"
+    r"__global__\s+(?:void\s+)?(?:__cluster_dims__\((?P<cluster>\d+), 1, 1\)\s*)?"
+    r"(?:__launch_bounds__\s*\(\s*(?P<bound>\d+)[^)]*\)\s*)?(?:void\s+)?"
     r"(?P<name>\w+)\s*\("
 )
 _DYNAMIC_SHARED = re.compile(
@@ -43,6 +44,8 @@ class Kernel:
 
     name: str
     max_threads: int = MAX_THREADS
+    cluster: int = 1
+    """Blocks that run together."""
     caller: str = ""
     """The text of that function, if it is not the kernel itself."""
 
@@ -58,7 +61,7 @@ def find_kernels(source: str, dialect: str) -> list[Kernel]:
             Kernel(kernel.name, caller=kernel.caller) for kernel in metal_text.find_kernels(source)
         ]
     return [
-        Kernel(found["name"], int(found["bound"] or MAX_THREADS))
+        Kernel(found["name"], int(found["bound"] or MAX_THREADS), int(found["cluster"] or 1))
         for found in _KERNEL.finditer(source)
     ]
 
@@ -142,7 +145,8 @@ def to_cpp(source: str, dialect: str, *, warp: int = 32, checked: bool = False) 
     if checked:
         lines.insert(0, '#include "checked_access.h"')
     for kernel in kernels:
-        arguments = (kernel.name, kernel.function, kernel.max_threads, warp, int(checked))
+        arguments = (kernel.name, kernel.function, kernel.max_threads, kernel.cluster)
+        arguments += (warp, int(checked))
         lines += [kernel.caller, f"EMULATOR_KERNEL({', '.join(map(str, arguments))});"]
     return "\n".join(lines) + "\n"
 

@@ -52,12 +52,22 @@ def arguments(function: Product, *shapes: tuple[int, int]) -> dict[int, np.ndarr
     return {number: to_bits(x) for number, x in enumerate((result, a, b))}
 
 
+def batch(a: Tensor, b: Tensor) -> Tensor:
+    return a.reshape(3, -1, a.shape[1]) @ b.reshape(3, -1, b.shape[1])
+
+
 CASES: dict[str, tuple[Product, tuple[int, int], tuple[int, int], int]] = {
-    "several blocks and steps": (lambda a, b: a @ b, (256, 320), (320, 192), 8),
-    "edges": (lambda a, b: a @ b.T, (70, 136), (90, 136), 15),
+    "several blocks and steps": (lambda a, b: a @ b, (256, 320), (320, 192), 25),
+    "edges": (lambda a, b: a @ b.T, (70, 136), (90, 136), 25),
+    "batch": (batch, (192, 80), (240, 72), 25),
+    "columns from 8 to 75": (lambda a, b: a[:, 8:75] @ b[:, :67].T, (65, 88), (41, 72), 25),
     "rows along the reduction": (lambda a, b: (a.T @ b).relu(), (136, 80), (136, 130), 15),
     "one element a copy": (lambda a, b: a @ b, (65, 67), (67, 33), 15),
 }
+THREADS_ALONE = {"rows along the reduction", "one element a copy"}
+"""Cases with rows whose bytes are no multiple of 16, of which hardware copies no boxes."""
+THREADS, ALONE, PAIRS = (False, 1), (True, 1), (True, 2)
+"""Who fills the stages, and how many blocks share an operand."""
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -66,24 +76,66 @@ def test_every_tile_computes_the_product(gpu: EmulatedDevice, name: str) -> None
     found = kernels(of_one(name, function, *shapes, dtype=BF16))
     assert {x.instruction.n for x in found} == {64, 128, 256}
     assert {x.stages for x in found} == {3, 4, 5}
+    # filled by hardware, where it can: the option of the heuristics is such a one
+    kinds = {(x.in_bulk, x.cluster) for x in found}
+    assert next(iter(found)).in_bulk == (name not in THREADS_ALONE)
+    # of a batch, a block has all rows
+    pairs = {PAIRS} if name != "batch" else set()
+    assert kinds == ({THREADS} if name in THREADS_ALONE else {THREADS, ALONE, *pairs})
+    chosen = list(found)[::stride]
+    # one with more rows than a box has, and one of each kind
+    chosen += [x for x in found if x.in_bulk and x.columns > 256][:1]
+    for kind in kinds:
+        of_kind = [x for x in found if (x.in_bulk, x.cluster) == kind]
+        chosen.append(of_kind[len(of_kind) // 2])
     arrays = arguments(function, *shapes)
     expected = arrays[0].copy()
-    for spec in list(found.values())[::stride]:
+    for tile in dict.fromkeys(chosen):
         arrays[0][...] = 0x7FC0
+        spec = found[tile]
         assert is_right(gpu, spec, spec.source, arrays, expected), spec.applied
 
 
-def test_a_product_without_a_barrier_a_wait_or_a_fence_is_wrong(gpu: EmulatedDevice) -> None:
-    function, *shapes = Tensor.matmul, (64, 384), (384, 64)
+WAITS = {
+    THREADS: r"block_barrier|async_fence|copy_async_wait<\d>|wgmma_wait<\d>",
+    ALONE: r"block_barrier|async_fence|mbarrier_\w+|copy_box_2d|wgmma_wait<\d>",
+    PAIRS: r"cluster_barrier|async_fence|mbarrier_\w+|copy_box_2d\w*|wgmma_wait<\d>",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"), [(THREADS, 5), (ALONE, 13), (PAIRS, 13)], ids=["threads", "bulk", "cluster"]
+)
+def test_a_product_without_a_barrier_a_wait_or_a_fence_is_wrong(
+    gpu: EmulatedDevice, kind: tuple[bool, int], count: int
+) -> None:
+    rows = 64 * kind[1]
+    function, *shapes = Tensor.matmul, (rows, 384), (384, 64)
     found = kernels(of_one("six steps", function, *shapes, dtype=BF16))
-    spec = next(spec for tile, spec in found.items() if tile.stages == 3 and tile.rows == 64)
+    wanted = (3, 64, *kind)
+    spec = next(
+        spec for x, spec in found.items() if (x.stages, x.rows, x.in_bulk, x.cluster) == wanted
+    )
     arrays = arguments(function, *shapes)
     expected = arrays[0].copy()
     assert is_right(gpu, spec, spec.source, arrays, expected)
-    waits = r"(?<=\n) *(?:block_barrier|async_fence|copy_async_wait<\d>|wgmma_wait<\d>)\([^;]*;"
+    waits = rf"(?<=\n) *(?:if \(\w+\) )?(?:{WAITS[kind]})\([^;]*;"
     changed = list(without_each(spec.source, re.compile(waits)))
-    assert len(changed) == 5
+    assert len(changed) == count
+    if kind != THREADS:
+        # other numbers of bytes, another phase
+        text = ", 16384);"
+        assert spec.source.count(text) == 2
+        changed += [spec.source.replace(text, f", {16384 + x});") for x in (-16, 16)]
+        changed.append(spec.source.replace("k3 / 3)", "k3 / 3 ^ 1)"))
+    if kind == PAIRS:
+        # a barrier of the block alone, a copy to this block alone
+        start = spec.source.index("__global__")
+        head, body = spec.source[:start], spec.source[start:]
+        changed += [head + body.replace("cluster_barrier", "block_barrier")]
+        changed += [head + body.replace("copy_box_2d_to_2", "copy_box_2d")]
     for source in changed:
-        assert not is_right(gpu, spec, source, arrays, expected)
+        assert source != spec.source
+        assert not is_right(gpu, spec, source, arrays, expected), source
     # what these left unfinished is no part of a later kernel
     assert is_right(gpu, spec, spec.source, arrays, expected)

@@ -49,4 +49,6 @@ def test_what_the_headers_define_is_dropped_and_lines_keep_their_numbers() -> No
     for number in (3, 5, 12, 17):
         assert body[number - 1] in TEXT.split("\n")[number - 1]
     assert body[13].strip().startswith("unsigned char *const shared = ")
-    assert "EMULATOR_KERNEL(first, first, 256, 32, 0);" in body
+    assert "EMULATOR_KERNEL(first, first, 256, 1, 32, 0);" in body
+    pair = "__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(64, 1) pair() {}"
+    assert find_kernels(pair, "cuda") == [Kernel("pair", 64, 2)]

@@ -132,6 +132,23 @@ def _remainder(x: Array, y: Array) -> Array:
     return np.where(y == 0, x, np.remainder(x, np.where(y == 0, 1, y))).astype(x.dtype)
 
 
+def _softmax(x: Array) -> Array:
+    exponentials: Array = np.exp(x - x.max(0))
+    return exponentials / exponentials.sum(0)
+
+
+def _gelu(x: Array) -> Array:
+    wide = x.astype(np.float64)
+    return wide / (1 + np.exp(-np.sqrt(8 / np.pi) * (wide + 0.044715 * wide**3)))
+
+
+def _is_close(x: Any, y: Any) -> Any:
+    """Whether two integers differ by at most 3."""
+    if isinstance(x, int):
+        return abs(x - int(y)) <= 3
+    return np.abs(x.astype(object) - y.astype(object)) <= 3
+
+
 UNARY: dict[str, Rule] = {
     "-{x}": Rule(np.negative, "fiu", signs=True),
     "{x} * 1": Rule(lambda x: x, "fiu", signs=True),
@@ -153,6 +170,9 @@ UNARY: dict[str, Rule] = {
     "{x}.exp2()": Rule(np.exp2, "f", LOOSE),
     "{x}.log2()": Rule(np.log2, "f", LOOSE),
     "{x}.sin()": Rule(np.sin, "f", LOOSE),
+    # of rounded exponents, up to 88
+    "{x}.softmax(0)": Rule(_softmax, "iub", 256, "float"),
+    "{x}.gelu()": Rule(_gelu, "iub", 256, "float"),
 }
 BINARY: dict[str, Rule] = {
     "{x} + {y}": Rule(np.add, "fiu", signs=True),
@@ -170,6 +190,8 @@ BINARY: dict[str, Rule] = {
     "({x} != {y})": Rule(np.not_equal, gives="bool"),
     "({x} > {y}).where({x}, {y})": Rule(lambda x, y: np.where(x > y, x, y)),
     "{x}.copysign({y})": Rule(np.copysign, "f", signs=True),
+    "{x}.isclose({y}, 0, 3)": Rule(_is_close, "iu", gives="bool"),
+    "{x}.lerp({y}, 0.5)": Rule(lambda x, y: x + (y - x) * x.dtype.type(0.5), "iub", 1, "float"),
     "({x} & {y})": Rule(np.bitwise_and, "iub"),
     "({x} | {y})": Rule(np.bitwise_or, "iub"),
     "({x} ^ {y})": Rule(np.bitwise_xor, "iub"),

@@ -1,9 +1,9 @@
-; grid 16
-; tile 2 of loop 3 x 4 of loop 2 by 2 x 16 lanes of loop 1, panel packed
+; grid 12
+; tile 3 of loop 3 x 4 of loop 0 by 2 x 16 lanes of loop 1, panel packed
 @constant0 = private constant float 0x0000000000000000
 define internal void @convolution.body(ptr noalias %data0, ptr noalias %data1, ptr noalias %data2, i64 %begin, i64 %end) #0 {
 entry:
-  %acc0 = alloca [16 x <16 x float>], align 64
+  %acc0 = alloca [24 x <16 x float>], align 64
   %scratch0 = alloca [2304 x float], align 64
   br label %before1
 before1:
@@ -73,241 +73,215 @@ before38:
   br label %loop39
 loop39:
   %item42 = phi i64 [ %begin, %before38 ], [ %item42.next, %next40 ]
-  %v43 = mul i64 %item42, 2048
-  %v44 = mul i64 %item42, 512
-  br label %before45
-before45:
-  br label %loop46
-loop46:
-  %i48 = phi i64 [ 0, %before45 ], [ %i48.next, %next47 ]
-  %v49 = mul i64 %i48, 32
-  %v50 = add i64 %v43, %v49
-  %v51 = add i64 %v44, %v49
-  %v52 = mul i64 %i48, 4
+  %v43 = urem i64 %item42, 3
+  %v44 = mul i64 %v43, 3
+  %v45 = udiv i64 %item42, 3
+  %v46 = mul i64 %v45, 1152
+  %v47 = add i64 %v44, %v46
+  br label %before48
+before48:
+  br label %loop49
+loop49:
+  %t51 = phi i64 [ 0, %before48 ], [ %t51.next, %next50 ]
+  %v52 = mul i64 %t51, 3
   br label %before53
 before53:
   br label %loop54
 loop54:
-  %i56 = phi i64 [ 0, %before53 ], [ %i56.next, %next55 ]
-  %v57 = mul i64 %i56, 2
-  %v58 = add i64 %v50, %v57
+  %t56 = phi i64 [ 0, %before53 ], [ %t56.next, %next55 ]
+  %v57 = add i64 %v52, %t56
+  %v58 = mul i64 %v57, 2
   br label %before59
 before59:
   br label %loop60
 loop60:
   %t62 = phi i64 [ 0, %before59 ], [ %t62.next, %next61 ]
-  %v63 = mul i64 %t62, 2
-  br label %before64
-before64:
-  br label %loop65
-loop65:
-  %t67 = phi i64 [ 0, %before64 ], [ %t67.next, %next66 ]
-  %v68 = add i64 %v63, %t67
-  %v69 = mul i64 %v68, 2
+  %v63 = add i64 %v58, %t62
+  %v64 = getelementptr <16 x float>, ptr %acc0, i64 %v63
+  store <16 x float> splat (float 0x0000000000000000), ptr %v64, align 64
+  br label %next61
+next61:
+  %t62.next = add nuw nsw i64 %t62, 1
+  %v65 = icmp slt i64 %t62.next, 2
+  br i1 %v65, label %loop60, label %done62, !llvm.loop !7
+done62:
+  br label %next55
+next55:
+  %t56.next = add nuw nsw i64 %t56, 1
+  %v66 = icmp slt i64 %t56.next, 3
+  br i1 %v66, label %loop54, label %done56, !llvm.loop !8
+done56:
+  br label %next50
+next50:
+  %t51.next = add nuw nsw i64 %t51, 1
+  %v67 = icmp slt i64 %t51.next, 4
+  br i1 %v67, label %loop49, label %done51, !llvm.loop !9
+done51:
+  %v68 = mul i64 %v45, 288
+  %v69 = add i64 %v44, %v68
   br label %before70
 before70:
   br label %loop71
 loop71:
-  %t73 = phi i64 [ 0, %before70 ], [ %t73.next, %next72 ]
-  %v74 = add i64 %v69, %t73
-  %v75 = getelementptr <16 x float>, ptr %acc0, i64 %v74
-  store <16 x float> splat (float 0x0000000000000000), ptr %v75, align 64
+  %k73 = phi i64 [ 0, %before70 ], [ %k73.next, %next72 ]
+  %v74 = mul i64 %k73, 9
+  %v75 = add i64 %v69, %v74
+  %v76 = mul i64 %k73, 288
+  br label %before77
+before77:
+  br label %loop78
+loop78:
+  %k80 = phi i64 [ 0, %before77 ], [ %k80.next, %next79 ]
+  %v81 = mul i64 %k80, 3
+  %v82 = add i64 %v75, %v81
+  %v83 = add i64 %v43, %k80
+  %v84 = add i64 %v83, -1
+  %v85 = icmp slt i64 %v84, 0
+  %v86 = icmp ne i1 %v85, true
+  %v87 = icmp slt i64 %v84, 3
+  %v88 = and i1 %v86, %v87
+  %v89 = mul i64 %k80, 96
+  %v90 = add i64 %v76, %v89
+  br label %before91
+before91:
+  br label %loop92
+loop92:
+  %k94 = phi i64 [ 0, %before91 ], [ %k94.next, %next93 ]
+  %v95 = add i64 %v82, %k94
+  %v96 = mul i64 %k94, 32
+  %v97 = add i64 %v90, %v96
+  br label %before98
+before98:
+  br label %loop99
+loop99:
+  %t101 = phi i64 [ 0, %before98 ], [ %t101.next, %next100 ]
+  %v102 = mul i64 %t101, 3
+  %v103 = mul i64 %t101, 72
+  %v104 = add i64 %v95, %v103
+  br label %before105
+before105:
+  br label %loop106
+loop106:
+  %t108 = phi i64 [ 0, %before105 ], [ %t108.next, %next107 ]
+  %v109 = add i64 %v102, %t108
+  %v110 = mul i64 %v109, 2
+  %v111 = add i64 %v104, %t108
+  %v112 = add i64 %v111, -4
+  %v113 = add i64 %k94, %t108
+  %v114 = add i64 %v113, -1
+  %v115 = icmp slt i64 %v114, 0
+  %v116 = icmp ne i1 %v115, true
+  %v117 = and i1 %v88, %v116
+  %v118 = icmp slt i64 %v114, 3
+  %v119 = and i1 %v117, %v118
+  %v120 = getelementptr float, ptr %data1, i64 %v112
+  %v121 = select i1 %v119, ptr %v120, ptr @constant0
+  %v122 = load float, ptr %v121, align 4
+  %v123 = insertelement <16 x float> poison, float %v122, i32 0
+  %v124 = shufflevector <16 x float> %v123, <16 x float> poison, <16 x i32> zeroinitializer
+  br label %before125
+before125:
+  br label %loop126
+loop126:
+  %t128 = phi i64 [ 0, %before125 ], [ %t128.next, %next127 ]
+  %v129 = add i64 %v110, %t128
+  %v130 = getelementptr <16 x float>, ptr %acc0, i64 %v129
+  %v131 = load <16 x float>, ptr %v130, align 64
+  %v132 = mul i64 %t128, 16
+  %v133 = add i64 %v97, %v132
+  %v134 = getelementptr float, ptr %scratch0, i64 %v133
+  %v135 = load <16 x float>, ptr %v134, align 4
+  %v136 = fmul contract <16 x float> %v124, %v135
+  %v137 = fadd reassoc nsz contract <16 x float> %v131, %v136
+  store <16 x float> %v137, ptr %v130, align 64
+  br label %next127
+next127:
+  %t128.next = add nuw nsw i64 %t128, 1
+  %v138 = icmp slt i64 %t128.next, 2
+  br i1 %v138, label %loop126, label %done128, !llvm.loop !10
+done128:
+  br label %next107
+next107:
+  %t108.next = add nuw nsw i64 %t108, 1
+  %v139 = icmp slt i64 %t108.next, 3
+  br i1 %v139, label %loop106, label %done108, !llvm.loop !11
+done108:
+  br label %next100
+next100:
+  %t101.next = add nuw nsw i64 %t101, 1
+  %v140 = icmp slt i64 %t101.next, 4
+  br i1 %v140, label %loop99, label %done101, !llvm.loop !12
+done101:
+  br label %next93
+next93:
+  %k94.next = add nuw nsw i64 %k94, 1
+  %v141 = icmp slt i64 %k94.next, 3
+  br i1 %v141, label %loop92, label %done94, !llvm.loop !13
+done94:
+  br label %next79
+next79:
+  %k80.next = add nuw nsw i64 %k80, 1
+  %v142 = icmp slt i64 %k80.next, 3
+  br i1 %v142, label %loop78, label %done80, !llvm.loop !14
+done80:
   br label %next72
 next72:
-  %t73.next = add nuw nsw i64 %t73, 1
-  %v76 = icmp slt i64 %t73.next, 2
-  br i1 %v76, label %loop71, label %done73, !llvm.loop !7
+  %k73.next = add nuw nsw i64 %k73, 1
+  %v143 = icmp slt i64 %k73.next, 8
+  br i1 %v143, label %loop71, label %done73, !llvm.loop !15
 done73:
-  br label %next66
-next66:
-  %t67.next = add nuw nsw i64 %t67, 1
-  %v77 = icmp slt i64 %t67.next, 2
-  br i1 %v77, label %loop65, label %done67, !llvm.loop !8
-done67:
-  br label %next61
-next61:
-  %t62.next = add nuw nsw i64 %t62, 1
-  %v78 = icmp slt i64 %t62.next, 4
-  br i1 %v78, label %loop60, label %done62, !llvm.loop !9
-done62:
-  %v79 = add i64 %v51, %v57
-  br label %before80
-before80:
-  br label %loop81
-loop81:
-  %k83 = phi i64 [ 0, %before80 ], [ %k83.next, %next82 ]
-  %v84 = mul i64 %k83, 64
-  %v85 = add i64 %v79, %v84
-  %v86 = mul i64 %k83, 288
-  br label %before87
-before87:
-  br label %loop88
-loop88:
-  %k90 = phi i64 [ 0, %before87 ], [ %k90.next, %next89 ]
-  %v91 = mul i64 %k90, 8
-  %v92 = add i64 %v85, %v91
-  %v93 = add i64 %v52, %k90
-  %v94 = mul i64 %k90, 96
-  %v95 = add i64 %v86, %v94
-  br label %before96
-before96:
-  br label %loop97
-loop97:
-  %k99 = phi i64 [ 0, %before96 ], [ %k99.next, %next98 ]
-  %v100 = add i64 %v92, %k99
-  %v101 = add i64 %v57, %k99
-  %v102 = mul i64 %k99, 32
-  %v103 = add i64 %v95, %v102
-  br label %before104
-before104:
-  br label %loop105
-loop105:
-  %t107 = phi i64 [ 0, %before104 ], [ %t107.next, %next106 ]
-  %v108 = mul i64 %t107, 2
-  %v109 = mul i64 %t107, 8
-  %v110 = add i64 %v100, %v109
-  %v111 = add i64 %v93, %t107
-  %v112 = add i64 %v111, -1
-  %v113 = icmp slt i64 %v112, 0
-  %v114 = icmp ne i1 %v113, true
-  %v115 = icmp slt i64 %v112, 8
-  %v116 = and i1 %v114, %v115
-  br label %before117
-before117:
-  br label %loop118
-loop118:
-  %t120 = phi i64 [ 0, %before117 ], [ %t120.next, %next119 ]
-  %v121 = add i64 %v108, %t120
-  %v122 = mul i64 %v121, 2
-  %v123 = add i64 %v110, %t120
-  %v124 = add i64 %v123, -9
-  %v125 = add i64 %v101, %t120
-  %v126 = add i64 %v125, -1
-  %v127 = icmp slt i64 %v126, 0
-  %v128 = icmp ne i1 %v127, true
-  %v129 = and i1 %v116, %v128
-  %v130 = icmp slt i64 %v126, 8
-  %v131 = and i1 %v129, %v130
-  %v132 = getelementptr float, ptr %data1, i64 %v124
-  %v133 = select i1 %v131, ptr %v132, ptr @constant0
-  %v134 = load float, ptr %v133, align 4
-  %v135 = insertelement <16 x float> poison, float %v134, i32 0
-  %v136 = shufflevector <16 x float> %v135, <16 x float> poison, <16 x i32> zeroinitializer
-  br label %before137
-before137:
-  br label %loop138
-loop138:
-  %t140 = phi i64 [ 0, %before137 ], [ %t140.next, %next139 ]
-  %v141 = add i64 %v122, %t140
-  %v142 = getelementptr <16 x float>, ptr %acc0, i64 %v141
-  %v143 = load <16 x float>, ptr %v142, align 64
-  %v144 = mul i64 %t140, 16
-  %v145 = add i64 %v103, %v144
-  %v146 = getelementptr float, ptr %scratch0, i64 %v145
-  %v147 = load <16 x float>, ptr %v146, align 4
-  %v148 = fmul contract <16 x float> %v136, %v147
-  %v149 = fadd reassoc nsz contract <16 x float> %v143, %v148
-  store <16 x float> %v149, ptr %v142, align 64
-  br label %next139
-next139:
-  %t140.next = add nuw nsw i64 %t140, 1
-  %v150 = icmp slt i64 %t140.next, 2
-  br i1 %v150, label %loop138, label %done140, !llvm.loop !10
-done140:
-  br label %next119
-next119:
-  %t120.next = add nuw nsw i64 %t120, 1
-  %v151 = icmp slt i64 %t120.next, 2
-  br i1 %v151, label %loop118, label %done120, !llvm.loop !11
-done120:
-  br label %next106
-next106:
-  %t107.next = add nuw nsw i64 %t107, 1
-  %v152 = icmp slt i64 %t107.next, 4
-  br i1 %v152, label %loop105, label %done107, !llvm.loop !12
-done107:
-  br label %next98
-next98:
-  %k99.next = add nuw nsw i64 %k99, 1
-  %v153 = icmp slt i64 %k99.next, 3
-  br i1 %v153, label %loop97, label %done99, !llvm.loop !13
-done99:
-  br label %next89
-next89:
-  %k90.next = add nuw nsw i64 %k90, 1
-  %v154 = icmp slt i64 %k90.next, 3
-  br i1 %v154, label %loop88, label %done90, !llvm.loop !14
-done90:
-  br label %next82
-next82:
-  %k83.next = add nuw nsw i64 %k83, 1
-  %v155 = icmp slt i64 %k83.next, 8
-  br i1 %v155, label %loop81, label %done83, !llvm.loop !15
-done83:
-  br label %before156
-before156:
-  br label %loop157
-loop157:
-  %t159 = phi i64 [ 0, %before156 ], [ %t159.next, %next158 ]
-  %v160 = mul i64 %t159, 8
-  %v161 = add i64 %v58, %v160
-  %v162 = mul i64 %t159, 2
-  br label %before163
-before163:
-  br label %loop164
-loop164:
-  %t166 = phi i64 [ 0, %before163 ], [ %t166.next, %next165 ]
-  %v167 = add i64 %v161, %t166
-  %v168 = add i64 %v162, %t166
-  %v169 = mul i64 %v168, 2
-  br label %before170
-before170:
-  br label %loop171
-loop171:
-  %t173 = phi i64 [ 0, %before170 ], [ %t173.next, %next172 ]
-  %v174 = mul i64 %t173, 1024
-  %v175 = add i64 %v167, %v174
-  %v176 = getelementptr float, ptr %data0, i64 %v175
-  %v177 = getelementptr float, ptr %v176, <16 x i32> <i32 0, i32 64, i32 128, i32 192, i32 256, i32 320, i32 384, i32 448, i32 512, i32 576, i32 640, i32 704, i32 768, i32 832, i32 896, i32 960>
-  %v178 = add i64 %v169, %t173
-  %v179 = getelementptr <16 x float>, ptr %acc0, i64 %v178
-  %v180 = load <16 x float>, ptr %v179, align 64
-  call void @llvm.masked.scatter.v16f32.v16p0(<16 x float> %v180, <16 x ptr> align 4 %v177, <16 x i1> splat (i1 true))
-  br label %next172
-next172:
-  %t173.next = add nuw nsw i64 %t173, 1
-  %v181 = icmp slt i64 %t173.next, 2
-  br i1 %v181, label %loop171, label %done173, !llvm.loop !16
-done173:
-  br label %next165
-next165:
-  %t166.next = add nuw nsw i64 %t166, 1
-  %v182 = icmp slt i64 %t166.next, 2
-  br i1 %v182, label %loop164, label %done166, !llvm.loop !17
-done166:
-  br label %next158
-next158:
-  %t159.next = add nuw nsw i64 %t159, 1
-  %v183 = icmp slt i64 %t159.next, 4
-  br i1 %v183, label %loop157, label %done159, !llvm.loop !18
-done159:
-  br label %next55
-next55:
-  %i56.next = add nuw nsw i64 %i56, 1
-  %v184 = icmp slt i64 %i56.next, 4
-  br i1 %v184, label %loop54, label %done56, !llvm.loop !19
-done56:
-  br label %next47
-next47:
-  %i48.next = add nuw nsw i64 %i48, 1
-  %v185 = icmp slt i64 %i48.next, 2
-  br i1 %v185, label %loop46, label %done48, !llvm.loop !20
-done48:
+  br label %before144
+before144:
+  br label %loop145
+loop145:
+  %t147 = phi i64 [ 0, %before144 ], [ %t147.next, %next146 ]
+  %v148 = mul i64 %t147, 288
+  %v149 = add i64 %v47, %v148
+  %v150 = mul i64 %t147, 3
+  br label %before151
+before151:
+  br label %loop152
+loop152:
+  %t154 = phi i64 [ 0, %before151 ], [ %t154.next, %next153 ]
+  %v155 = add i64 %v149, %t154
+  %v156 = add i64 %v150, %t154
+  %v157 = mul i64 %v156, 2
+  br label %before158
+before158:
+  br label %loop159
+loop159:
+  %t161 = phi i64 [ 0, %before158 ], [ %t161.next, %next160 ]
+  %v162 = mul i64 %t161, 144
+  %v163 = add i64 %v155, %v162
+  %v164 = getelementptr float, ptr %data0, i64 %v163
+  %v165 = getelementptr float, ptr %v164, <16 x i32> <i32 0, i32 9, i32 18, i32 27, i32 36, i32 45, i32 54, i32 63, i32 72, i32 81, i32 90, i32 99, i32 108, i32 117, i32 126, i32 135>
+  %v166 = add i64 %v157, %t161
+  %v167 = getelementptr <16 x float>, ptr %acc0, i64 %v166
+  %v168 = load <16 x float>, ptr %v167, align 64
+  call void @llvm.masked.scatter.v16f32.v16p0(<16 x float> %v168, <16 x ptr> align 4 %v165, <16 x i1> splat (i1 true))
+  br label %next160
+next160:
+  %t161.next = add nuw nsw i64 %t161, 1
+  %v169 = icmp slt i64 %t161.next, 2
+  br i1 %v169, label %loop159, label %done161, !llvm.loop !16
+done161:
+  br label %next153
+next153:
+  %t154.next = add nuw nsw i64 %t154, 1
+  %v170 = icmp slt i64 %t154.next, 3
+  br i1 %v170, label %loop152, label %done154, !llvm.loop !17
+done154:
+  br label %next146
+next146:
+  %t147.next = add nuw nsw i64 %t147, 1
+  %v171 = icmp slt i64 %t147.next, 4
+  br i1 %v171, label %loop145, label %done147, !llvm.loop !18
+done147:
   br label %next40
 next40:
   %item42.next = add nuw nsw i64 %item42, 1
-  %v186 = icmp slt i64 %item42.next, %end
-  br i1 %v186, label %loop39, label %done41, !llvm.loop !21
+  %v172 = icmp slt i64 %item42.next, %end
+  br i1 %v172, label %loop39, label %done41, !llvm.loop !19
 done41:
   ret void
 }
@@ -345,5 +319,3 @@ attributes #1 = { nounwind }
 !17 = distinct !{!17, !0, !2}
 !18 = distinct !{!18, !0, !2}
 !19 = distinct !{!19, !1, !2}
-!20 = distinct !{!20, !1, !2}
-!21 = distinct !{!21, !1, !2}

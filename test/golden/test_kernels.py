@@ -57,18 +57,18 @@ def matmul() -> UOp:
     return sink(where.store((left * right).reduce(k, arg=Ops.ADD), i, j), name="matmul")
 
 
-def padded_convolution() -> UOp:
-    """Masked loads: a select of the address for scalars."""
+def padded_convolution(size: int = 3) -> UOp:
+    """Masked loads, of windows that are read too seldom to stage them: a select of the address."""
     b = Build()
-    z, f, y, x = b.loops(16, 32, 8, 8)
+    z, f, y, x = b.loops(16, 32, size, size)
     c, ky, kx = b.reduces(8, 3, 3)
     row, column = y + ky - 1, x + kx - 1
-    inside = (row < 0).ne(True) & (row < 8) & (column < 0).ne(True) & (column < 8)
-    position = flat_index([z, c, row, column], [16, 8, 8, 8])
+    inside = (row < 0).ne(True) & (row < size) & (column < 0).ne(True) & (column < size)
+    position = flat_index([z, c, row, column], [16, 8, size, size])
     zero = UOp.const(buffer(1, 1).dtype.base, 0.0)
-    pixel = buffer(1, 8192).index(position, inside).load(zero)
+    pixel = buffer(1, 128 * size**2).index(position, inside).load(zero)
     weight = buffer(2, 2304).index(flat_index([f, c, ky, kx], [32, 8, 3, 3])).load()
-    where = buffer(0, 32768).index(flat_index([z, f, y, x], [16, 32, 8, 8]))
+    where = buffer(0, 512 * size**2).index(flat_index([z, f, y, x], [16, 32, size, size]))
     value = (pixel * weight).reduce(c, ky, kx, arg=Ops.ADD)
     return sink(where.store(value, z, f, y, x), name="convolution")
 

@@ -12,9 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinygrad.dtype import dtypes
+from tinygrad.renderer.cstyle.cuda import CUDA
 from tinygrad.renderer.cstyle.prelude import read_prelude, used_definitions
-from tinygrad.renderer.cstyle.warp import async_product_definition
+from tinygrad.renderer.cstyle.warp import (
+    async_product_definition,
+    bulk_copy_definition,
+    bulk_copy_name,
+    map_name,
+)
 from tinygrad.renderer.matrix_instruction import WGMMA
+from tinygrad.renderer.tensor_map import TensorMap
 
 PRELUDE = "cuda.cu"
 STRUCTS = {
@@ -27,7 +34,22 @@ STRUCTS = {
     )
 }
 
-GENERATED = {x.name: async_product_definition(x) for x in WGMMA}
+# boxes of 16 rows of tensors of 67 columns in rows of 72, of every rank
+BOX_SIZES = (67, 5, 3, 2, 2)
+BOX_STRIDES = (144, 720, 2160, 4320)
+BOX_SOURCES = tuple(
+    TensorMap(2, 0, BOX_SIZES[: len(box)], BOX_STRIDES[: len(box) - 1], box)
+    for box in ((64, 16), (64, 4, 4), (64, 4, 2, 2), (64, 2, 2, 2, 2))
+)
+BOX_PLACES = ((-3, 2, -1, 1, 0), (8, 0, 1, 0, 1))
+"""Coordinates of two boxes."""
+
+BOX_COPIES = [(len(x.box), blocks) for x in BOX_SOURCES for blocks in (1, 2)]
+"""Ranks, and blocks that a box is copied to."""
+
+GENERATED = {x.name: async_product_definition(x) for x in WGMMA} | {
+    bulk_copy_name(*x): bulk_copy_definition(*x) for x in BOX_COPIES
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +66,20 @@ class Check:
     blocks: int = 1
     architecture: str = ""
     """The only architecture that can run it, if it is one."""
+    maps: tuple[tuple[int, TensorMap], ...] = ()
+    """Tensor maps, `map0` and so on, each with the number of its argument."""
+    cluster: int = 1
+    """Blocks that run together."""
 
     @property
     def source(self) -> str:
         """The text of the kernel `check`."""
         arrays = [("out", self.out), *zip("abc", self.inputs)]
         parameters = [f"{C_TYPES[str(array.dtype)]} *{name}" for name, array in arrays]
+        parameters += [CUDA.tensor_map.format(name=map_name(i)) for i in range(len(self.maps))]
+        cluster = CUDA.cluster.format(blocks=self.cluster) if self.cluster > 1 else ""
         kernel = (
-            f'extern "C" __global__ void __launch_bounds__({self.threads}) '
+            f'extern "C" __global__ void {cluster}__launch_bounds__({self.threads}) '
             f"check({', '.join(parameters)}) {{\n"
             "  int t = thread_number(), i = block_number() * blockDim.x + t;\n"
             f"  {self.body}\n}}\n"
@@ -99,7 +127,7 @@ def _half_pairs(values: np.ndarray) -> np.ndarray:
 def checks(architecture: str = "") -> list[Check]:
     """All kernels, or those that an architecture can run."""
     made = [*_positions(), *_conversions(), *_copies(), *_loads(), *_products()]
-    made += _asynchronous_products()
+    made += [*_asynchronous_products(), *_boxes()]
     return [x for x in made if not architecture or x.architecture in {"", architecture}]
 
 
@@ -230,4 +258,53 @@ def _asynchronous_products() -> list[Check]:
             )
             name = f"{x.name}{order}"
             made.append(Check(name, body, (a, b, sums), sums, 128, architecture="sm_90a"))
+    return made
+
+
+def _boxes() -> list[Check]:
+    """Boxes that are partly outside of a tensor, in two phases of an mbarrier. Of a cluster, each
+    block copies one of them to both.
+    """
+    made = []
+    values = np.arange(1, 4321, dtype=np.uint16)
+    for source, (rank, blocks) in (
+        (x, y) for x in BOX_SOURCES for y in BOX_COPIES if y[0] == len(x.box)
+    ):
+        first, second = (", ".join(map(str, x[:rank])) for x in BOX_PLACES)
+        copy = bulk_copy_name(rank, blocks)
+        barrier = "cluster_barrier();" if blocks > 1 else "block_barrier();"
+        begin = (
+            "__shared__ __align__(1024) unsigned short s[2048];\n"
+            "  __shared__ unsigned long long m[1];\n"
+            f"  if (t == 0) mbarrier_init(m);\n  async_fence(); {barrier}\n"
+        )
+        if blocks > 1:
+            body = (
+                "  if (t == 0) mbarrier_expect(m, 4096);\n"
+                f"  if (i == 0) {copy}(s, m, map0, {first});\n"
+                f"  if (i == 32) {copy}(s + 1024, m, map0, {second});\n"
+                "  mbarrier_wait(m, 0);\n"
+            )
+        else:
+            body = (
+                "  if (t == 0) mbarrier_expect(m, 2048);\n"
+                f"  if (t == 0) {copy}(s, m, map0, {first});\n"
+                "  mbarrier_wait(m, 0); block_barrier();\n"
+                "  if (t == 0) mbarrier_expect(m, 2048);\n"
+                f"  if (t == 0) {copy}(s + 1024, m, map0, {second});\n"
+                "  mbarrier_wait(m, 1);\n"
+            )
+        store = "  for (int x = t; x < 2048; x += 32) out[block_number() * 2048 + x] = s[x];"
+        made.append(
+            Check(
+                f"boxes of rank {rank} to {blocks} blocks",
+                begin + body + store,
+                (values,),
+                np.zeros(2048 * blocks, np.uint16),
+                blocks=blocks,
+                architecture="sm_90a",
+                maps=((1, source),),
+                cluster=blocks,
+            )
+        )
     return made

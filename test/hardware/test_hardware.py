@@ -13,6 +13,7 @@ import pytest
 from test import nvrtc
 from test.hardware import intrinsics
 from test.hardware.run import differences, run
+from tinygrad.renderer.tensor_map import TensorMap
 
 
 def test_every_definition_of_the_prelude_is_used() -> None:
@@ -78,6 +79,28 @@ def test_the_emulators_values_are_those_of_numpy() -> None:
         np.testing.assert_array_equal(copied[here], here)
         zeroed = np.where(here // words % 3 == 0, here + 128, 0)
         np.testing.assert_array_equal(copied[here + 128], zeroed)
+    for source in intrinsics.BOX_SOURCES:
+        for blocks in (1, 2):
+            name = f"boxes of rank {len(source.box)} to {blocks} blocks"
+            copied = found[name].reshape(2 * blocks, 16, 8, 8)
+            # 16 bytes of a row lie where others would
+            rows = np.stack([copied[:, i, np.arange(8) ^ i % 8] for i in range(16)], 1)
+            expected = np.tile(_boxes_of_numpy(source), (blocks, 1, 1))
+            np.testing.assert_array_equal(rows.reshape(2 * blocks, 16, 64), expected)
     wrong = found["barrier"].copy()
     wrong[3] += 1
     assert "1 of 256 differ, first at 3" in differences(by_name["barrier"], wrong, found["barrier"])
+
+
+def _boxes_of_numpy(source: TensorMap) -> np.ndarray:
+    """Both boxes of a tensor, of zeros outside of it."""
+    values = np.arange(1, 4321, dtype=np.uint16)
+    strides = (2, *source.strides)
+    tensor = np.lib.stride_tricks.as_strided(values, source.sizes[::-1], strides[::-1])
+    padded = np.pad(tensor, [(x, x) for x in source.box[::-1]])
+    found = []
+    for places in intrinsics.BOX_PLACES:
+        sides = zip(places[: len(source.box)], source.box, strict=True)
+        parts = [slice(count + first, count + first + count) for first, count in sides]
+        found.append(padded[tuple(parts[::-1])].reshape(16, 64))
+    return np.stack(found)

@@ -1,0 +1,1 @@
+"""Language models and their server: tokenizers, values, sampling, requests, and attacks."""

@@ -12,9 +12,11 @@ from tinygrad.apps.language.files.catalogue import (
     CATALOGUE,
     HubFile,
     UnknownModelError,
+    WheelFile,
     locate,
     short_name,
 )
+from tinygrad.apps.language.generation.recommended import recommended_sampling
 
 CONTENT = bytes(range(256)) * 8000
 
@@ -106,3 +108,13 @@ def test_catalogue_names_are_lower_case_and_their_files_complete() -> None:
             assert source.repository.count("/") == 1
             assert source.file.endswith(".gguf")
             assert "-of-" not in source.file
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_the_recommended_sampling_of_a_file_does_not_depend_on_how_it_is_named(name: str) -> None:
+    source = CATALOGUE[name]
+    assert isinstance(source, HubFile | WheelFile)
+    file = source.file if isinstance(source, HubFile) else source.member
+    found = recommended_sampling({}, name)
+    assert recommended_sampling({}, short_name(f"/models/{file}")) == found
+    assert recommended_sampling({"general.basename": short_name(file)}, "m") == found

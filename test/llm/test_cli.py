@@ -109,10 +109,12 @@ def test_a_conversation(run: Run, model: FakeModel) -> None:
     lines = ["one", "two\\", "lines", "/new", "three", "/system brief", "four", "/system", "/what"]
     status, out, err = talking(run, model, counts, stdin="\n".join(lines))
     assert (status, out.splitlines()) == (0, ["1", "2", "1", "1 brief"])
-    assert err.splitlines() == ["brief", "there is no /what; /help shows what there is"]
+    assert err.splitlines() == ["brief", "there is no command /what; /help lists the commands"]
     status, out, err = talking(run, model, counts, stdin="/help\n/bye\nunread")
     assert (status, out) == (0, "")
     assert "/new         starts" in err
+    # no line is broken by a terminal
+    assert max(map(len, err.splitlines())) < 80
 
 
 def test_an_interrupt_ends_the_reply_and_not_the_conversation(run: Run, model: FakeModel) -> None:
@@ -192,7 +194,6 @@ def test_the_version_is_that_of_the_package(capsys: Any) -> None:
     [
         (["-m", "nothing"], "'nothing' is neither a file nor the name of a model"),
         (["-m", "smollm"], "did you mean smollm2:135m or"),
-        (["--top-p", "2"], "top_p is 2.0; it must be above 0 and at most 1"),
         (["--device", "TOASTER"], "TOASTER"),
     ],
 )
@@ -279,6 +280,11 @@ def test_the_error_names_a_missing_tokenizer_package(
         ["a", "--prompt", "b"],
         ["smollm2:135m"],
         ["--refused-per-second", "-1"],
+        ["--temperature", "-1"],
+        ["--temperature", "nan"],
+        ["--repetition-penalty", "inf"],
+        ["--top-p", "2"],
+        ["--top-k", "-1"],
     ],
 )
 def test_wrong_arguments_are_refused(arguments: list[str], capsys: Any) -> None:
@@ -298,6 +304,28 @@ def test_a_port_that_is_taken_is_an_error(run: Run, model: FakeModel) -> None:
     assert (
         f"cannot listen at 127.0.0.1 port {port}: Address already in use; give another one" in err
     )
+
+
+def test_tls_files_that_are_missing_are_named(run: Run, model: FakeModel) -> None:
+    pytest.importorskip("uvicorn")
+    status, _, err = run("-m", "m.gguf", "--serve", "0", "--tls-cert", "a.pem", "--tls-key", "b")
+    assert (status, err.count("\n")) == (1, 1)
+    assert "cannot use a.pem and b for TLS: No such file or directory" in err
+
+
+def test_a_context_longer_than_the_model_was_trained_for_is_reported(
+    run: Run, model: FakeModel, monkeypatch
+) -> None:
+    def with_context(size: int) -> dict[str, Any]:
+        return metadata() | {"general.architecture": "llama", "llama.context_length": size}
+
+    for size, reported in ((model.max_context - 1, True), (model.max_context, False)):
+        monkeypatch.setattr(
+            Transformer, "from_gguf", lambda *_, size=size: (model, with_context(size))
+        )
+        status, _, err = run("-m", "m.gguf", "--prompt", "Hi")
+        assert status == 0
+        assert (f"m was trained for contexts of {size} tokens" in err) == reported
 
 
 def test_arguments_set_the_devices() -> None:

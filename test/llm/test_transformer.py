@@ -250,6 +250,12 @@ def test_a_full_context_is_an_error(path: Path):
     assert other.tokens == [] and len(cache.tokens) == 20
 
 
+@pytest.mark.parametrize("context", [10**12, 10**21])
+def test_a_context_that_no_memory_holds_is_an_error_that_says_so(path: Path, context: int):
+    with pytest.raises(MemoryError, match=f"a context of {context} tokens needs .* a smaller one"):
+        Transformer.from_gguf(path, max_context=context)
+
+
 def test_the_default_context_is_that_of_the_model(loaded: Transformer):
     assert loaded.max_context == CONTEXT
     assert loaded.new_cache().capacity == CONTEXT

@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
     phase: str
     outcome: str
     step: int
-    digest: bytes
+    digest: int
     text: str
 
 

@@ -28,6 +28,7 @@ from tinygrad.engine import CommTrace
 from tinygrad.garbage import collect_if_alone
 from tinygrad.nn import datasets
 from tinygrad.ranks import mpi
+from tinygrad.runtime.support.host_memory import used_slabs
 from tinygrad.sharding import current_topology
 
 Devices = tuple[str, ...]
@@ -88,6 +89,8 @@ def mesh(devices: Devices) -> None:
 def local_parts(devices: Devices) -> None:
     whole = array(8, 8)
     block = 8 // ranks.size()
+    # messages are copied from huge pages
+    assert (used_slabs() is not None) == (ranks.size() > 1)
     own = slice(block * ranks.rank(), block * (ranks.rank() + 1))
     x = Tensor.from_local(whole[own], Sharding(devices, 0))
     y = Tensor.from_local(whole[:, own], Sharding(devices, 1))
@@ -163,6 +166,7 @@ def example(devices: Devices) -> None:
     datasets.mnist = plain_digits
     os.environ |= {"GPUS": str(len(devices)), "BS": "32", "STEPS": "4"}
     path = Path(__file__).parents[2] / "examples" / "beautiful_mnist_multigpu.py"
+    sys.path.insert(0, str(path.parent))
     found = runpy.run_path(str(path), run_name="__main__")
     print(found["loss"].item(), found["test_acc"], found["model"].layers[0].weight.tolist())
 

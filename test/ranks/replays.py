@@ -11,7 +11,7 @@ import numpy as np
 from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, Variable, ranks
 from tinygrad.engine import CommTrace
 from tinygrad.execution.wire import current_wire
-from tinygrad.jit.rank_replay import RankReplay
+from tinygrad.jit.replay.rank_replay import RankReplay
 from tinygrad.settings import Context
 
 Devices = tuple[str, ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -14,9 +13,8 @@ from tinygrad.sharding.topology import HOST_PROCESSOR, SAME_MEMORY
 
 @pytest.fixture(autouse=True)
 def links_of_the_cpu() -> Iterator[None]:
-    """Peers are as far from each other as devices on the CPU, and as fast."""
+    """Peers are as far from each other as devices on the CPU of one process, and as fast."""
     # the default device is chosen after this file is imported
     is_cpu = Device.DEFAULT == "CPU"
-    topology = Topology(peer=SAME_MEMORY, accelerator=HOST_PROCESSOR)
-    with contextlib.nullcontext() if is_cpu else topology:
+    with Topology() if is_cpu else Topology(peer=SAME_MEMORY, accelerator=HOST_PROCESSOR):
         yield

@@ -85,7 +85,7 @@ def test_11_from_the_training_layout_to_the_inference_layout() -> None:
     w = placed(array(128, 512), mesh.sharding(P("dp", "tp")))
     # columns in an order that keeps them on their devices: each device sends half of its block
     columns = mesh.permute("tp", "dp").sharding(P(None, ("tp", "dp")))
-    assert moved(w.to(columns)) == {"send": 4 * 32 * KIB}
+    assert moved(w.to(columns)) == {"all_to_all": 4 * 32 * KIB}
     # columns in device order: devices 1 and 2 hold none of theirs
     assert moved(w.to(on(1))) == {"all_to_all": (32 + 64 + 64 + 32) * KIB}
     for layout in (columns, on(1)):

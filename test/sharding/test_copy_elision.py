@@ -49,6 +49,21 @@ def test_a_shard_is_computed_in_its_place_of_the_gathered_value() -> None:
         assert (found.numpy() == wanted * factor).all()
 
 
+@only_one_process("looks at the messages of all devices")
+@pytest.mark.parametrize(("count", "columns"), [(2, 6), (3, 1 << 16), (4, 1 << 14)])
+def test_a_device_reads_its_own_partial_sum_where_it_is(count: int, columns: int) -> None:
+    rows = np.random.default_rng(0).integers(-8, 8, (count, columns)).astype(np.float32)
+    for dtype in (np.float32, np.float16):
+        x = Tensor(rows.astype(dtype)).shard(device_names(count), 0).realize()
+        step = TinyJit(lambda x=x: ((x * 2).sum(0) + 1).realize())
+        for _ in range(3):
+            found = step()
+        first = [x for x in step.jit_cache if isinstance(x, BufferCopy) and x.number == 0]
+        assert first and all(d.device != s.device for x in first for d, s in x.pairs)
+        for part in found.shards:
+            assert (part.numpy() == rows.sum(0) * 2 + 1).all()
+
+
 def test_sums_by_scattering_begin_with_zeros() -> None:
     index = np.array([1, 0, 1, 3, 2, 1, 0, 2])
     table = Tensor.zeros(6, 4).contiguous().shard(FOUR).realize()

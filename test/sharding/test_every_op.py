@@ -1,4 +1,4 @@
-"""Scenario 23: every op on every axis in every layout: values and gradients, against one device."""
+"""Every op along every axis in every layout: values and gradients equal those on one device."""
 
 from __future__ import annotations
 

@@ -154,3 +154,37 @@ def test_a_scatter_of_values_on_all_devices_moves_the_index_if_it_is_smaller() -
     np.testing.assert_array_equal(
         gradient.numpy()[:, 0], np.bincount(index.numpy().ravel(), minlength=9)
     )
+
+
+def test_the_gradient_of_few_rows_of_a_table_moves_these_rows_and_not_the_table() -> None:
+    """The rows of 8 positions and their numbers, from each of four devices to the others."""
+    value, places, weight = array(96, 8), numbers(96, 8), array(8, 8, seed=1)
+    expected = np.zeros_like(value)
+    np.add.at(expected, places, weight)
+    rows, ids = 3 * weight.nbytes, 3 * places.nbytes
+    for layout, kinds in (
+        (on(None), {"all_gather": rows + ids}),
+        # each device needs the gradients of all rows of its shard, or its columns of all rows
+        (on(0), {"all_gather": rows + ids}),
+        (on(1), {"all_to_all": rows // 4, "all_gather": ids}),
+    ):
+        table, index = placed(value, layout), placed(places, on(0))
+        looked_up = table.to(on(None))[index]
+        (gradient,) = (looked_up * placed(weight, on(0))).sum().gradient(table)
+        assert gradient.device is layout
+        assert moved(gradient) == kinds
+        np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-6)
+    # a table that is an operand of a product too has one gradient, which is all-reduced
+    table, x = placed(value, on(None)), placed(array(8, 8, seed=2), on(0))
+    loss = (table[placed(places, on(0))] * placed(weight, on(0))).sum() + (x @ table.T).sum()
+    (gradient,) = loss.gradient(table)
+    assert moved(gradient) == {"all_reduce": 4 * 3 * value.nbytes}
+    expected = expected + array(8, 8, seed=2).sum(0)
+    np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_padded_mask_of_what_a_sharded_index_writes_is_gathered_with_its_padding() -> None:
+    devices = THREE[:2]
+    layouts = [on(None, devices=devices), on(0, devices=devices), on(None, devices=devices)]
+    arrays = [array(8, 2), numbers(2, 6, 2), array(6, 2, seed=1)]
+    assert_same_as_on_one_device(lambda x, i, v: x.scatter(1, i, v), arrays, layouts)

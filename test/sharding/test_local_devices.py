@@ -119,7 +119,9 @@ def ring(devices: Devices) -> None:
 
 def hierarchical(devices: Devices) -> None:
     with Topology.of_nodes(devices, max(2, len(devices) // 4)):
-        Tensor.rand(2 * len(devices), 1 << 15).shard(devices, 0).sum(0).realize()
+        x = Tensor.rand(2 * len(devices), 1 << 15).shard(devices, 0)
+        x.sum(0).realize()
+        Tensor.realize(x.to(Sharding(devices)), x.sum(0).to(Sharding(devices, 0)))
 
 
 PROGRAMS: list[Callable[[Devices], None]] = [

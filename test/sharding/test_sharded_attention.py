@@ -106,8 +106,8 @@ def cost(layout: str, length: int, *, backward: bool) -> tuple[int, int, int]:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_cost_is_linear_in_the_length(layout: str) -> None:
     for backward in (False, True):
-        kernels, peak, moved = cost(layout, 512, backward=backward)
-        again, doubled, moved_doubled = cost(layout, 1024, backward=backward)
+        kernels, peak, moved = cost(layout, 1024, backward=backward)
+        again, doubled, moved_doubled = cost(layout, 2048, backward=backward)
         assert again == kernels
         assert doubled <= 2 * peak
         assert moved_doubled <= 2 * moved

@@ -19,6 +19,7 @@ from test.sharding.common import (
     Array,
     array,
     assert_same_as_on_one_device,
+    integers,
     moved,
     on,
     placed,
@@ -135,8 +136,11 @@ ALONG: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "a shift": (lambda x: x.pad((0, 0, 1, 0))[:, :, :16], 3 * ROW),
     # and the last row goes to the first device
     "a shift around the end": (lambda x: x.roll(1, 2), 4 * ROW),
+    # rows 0, 3 | 6, 9 | 12, 15 of blocks of 4: the second lacks 8 and 9, the third its four rows
+    "windows that are apart": (lambda x: x.max_pool2d(1, stride=3), 6 * ROW),
     # the total of each of four blocks, to the three others
     "a running sum": (lambda x: x.cumsum(2), 3 * 4 * ROW // 2),
+    "a running log-sum-exp": (lambda x: x.logcumsumexp(2), 3 * 4 * ROW // 2),
     # an all-to-all: three quarters of each of four blocks
     "a sort": (lambda x: x.sort(2)[0], 16 * ROW * 3 // 4),
 }
@@ -170,6 +174,16 @@ def test_bytes_of_movement_along_a_sharded_axis(name: str) -> None:
     assert sum(moved(y).values()) <= nbytes
     expected = program(Tensor(array(*IMAGE))).numpy()
     np.testing.assert_allclose(y.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_gradient_of_a_running_maximum_moves_one_sum_for_each_block() -> None:
+    x = images()
+    (gradient,) = x.cummax(2)[0].square().sum().gradient(x)
+    # two scans, the sums and their positions to where they are added, and these back, each as an
+    # all-to-all of one row for each block; a reduce-scatter of the gradient would be 48 rows
+    assert sum(moved(gradient).values()) <= 7 * 3 * ROW
+    value = np.concatenate([-np.sort(array(5, 4), 0), integers(4, 4)])
+    assert_same_as_on_one_device(lambda x: x.cummax(0)[0], [value], [on(0)])
 
 
 # ---- uneven sizes ----

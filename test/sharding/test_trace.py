@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import re
 import threading
@@ -85,7 +86,8 @@ def test_a_trace_collects_the_messages_of_its_own_thread() -> None:
         Tensor.arange(4).shard(device_names(2, 1), axis=0).realize().to(nth(1)).realize()
 
     with CommTrace() as trace:
-        thread = threading.Thread(target=move)
+        # with `thread_inherit_context`, a thread starts in a copy of the context, and is traced too
+        thread = threading.Thread(target=contextvars.Context().run, args=(move,))
         thread.start()
         thread.join()
         assert not trace.records

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tinygrad.device.allocator import (
@@ -22,8 +23,11 @@ from tinygrad.memory_limit import cgroup_limits, memory_limit, physical_memory
 from tinygrad.runtime.support.host_memory import (
     ALIGNMENT,
     FREE_LISTS,
+    HUGE_PAGE_BYTES,
     MAPPED_BYTES,
+    SLAB_BYTES,
     HostAllocator,
+    Slabs,
     allocate_host,
 )
 
@@ -152,6 +156,28 @@ def test_host_memory_is_aligned():
         start = owner.ctypes.data
         assert start <= address
         assert address + nbytes <= start + owner.nbytes
+
+
+def test_blocks_of_slabs_are_disjoint_and_their_memory_is_used_again():
+    slabs, random = Slabs(), np.random.default_rng(0)
+    blocks: list[tuple[int, Any]] = []
+    for number in range(300):
+        nbytes = int(random.integers(1, 1 << 21))
+        address, owner = slabs.allocate(nbytes)
+        assert address % ALIGNMENT == 0 and owner.nbytes == nbytes
+        owner[[0, -1]] = number % 256
+        blocks.append((number, owner))
+        if number > 20:
+            blocks.pop(int(random.integers(len(blocks))))
+    assert all((owner[[0, -1]] == number % 256).all() for number, owner in blocks)
+    # 20 blocks at a time, of 21 MB on average, in slabs that are no more than half empty
+    assert len(slabs) < 2 * 20 * (1 << 20) // SLAB_BYTES + 2
+    del blocks, owner
+    address, first = slabs.allocate(1000)
+    assert len(slabs) == 1
+    second = slabs.allocate(1000)[0]
+    assert address // HUGE_PAGE_BYTES == second // HUGE_PAGE_BYTES
+    assert first.nbytes == 1000
 
 
 def write(path: Path, text: str) -> None:

@@ -3,57 +3,38 @@
 from __future__ import annotations
 
 import gc
-import sys
-import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable
 
-import pytest
-
+from test.threads import THREADS, in_threads
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-
-THREADS = 4
-
-
-@pytest.fixture
-def rapid_switching() -> Iterator[None]:
-    """Switches threads every microsecond, so that a race needs few attempts."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 def build_in_threads(count: int, keep: bool) -> list[list[UOp]]:
     """The nodes 0 to `count` as built by each of `THREADS` threads at the same time."""
     built: list[list[UOp]] = [[] for _ in range(THREADS)]
-    barrier = threading.Barrier(THREADS)
 
-    def build(mine: list[UOp]) -> None:
+    def build(number: int, wait: Callable[[], object]) -> None:
         for i in range(count):
             if i % 64 == 0:
-                barrier.wait()
+                wait()
             node = UOp(Ops.ADD, dtypes.int, (UOp.const(dtypes.int, i), UOp.const(dtypes.int, -i)))
             if keep:
-                mine.append(node)
+                built[number].append(node)
 
-    threads = [threading.Thread(target=build, args=(mine,)) for mine in built]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(build)
     return built
 
 
-def test_threads_that_build_equal_nodes_get_one_object(rapid_switching: None) -> None:
+def test_threads_that_build_equal_nodes_get_one_object() -> None:
     built = build_in_threads(20_000, keep=True)
     different = sum(any(node is not nodes[0] for node in nodes[1:]) for nodes in zip(*built))
     assert different == 0
 
 
-def test_nodes_that_die_while_equal_ones_are_built_stay_unique(rapid_switching: None) -> None:
+def test_nodes_that_die_while_equal_ones_are_built_stay_unique() -> None:
     build_in_threads(5_000, keep=False)
     first, second = build_in_threads(100, keep=True)[:2]
     assert all(a is b for a, b in zip(first, second, strict=True))

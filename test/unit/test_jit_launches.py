@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tinygrad.device import Buffer
 from tinygrad.dtype import dtypes
 from tinygrad.execution.realize import BufferCopy
-from tinygrad.jit.launches import MAX_HOIST, MAX_LAUNCH_ITEMS, group_launches, split_messages
+from tinygrad.jit.replay.launches import MAX_HOIST, MAX_LAUNCH_ITEMS, group_launches, split_messages
 
 
 @dataclass(eq=False)

@@ -38,6 +38,7 @@ LAYERS = (
     },
     {"uop"},
     {"renderer.matrix_instruction"},
+    {"renderer.tensor_map"},
     {"renderer.target"},
     {"device"},
     {"renderer", "runtime"},

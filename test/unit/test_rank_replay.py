@@ -19,8 +19,8 @@ from tinygrad.device import Buffer
 from tinygrad.execution.realize import BufferCopy, ScheduleItem
 from tinygrad.execution.wire import RemoteMessage, SimulatedWire, entered_wire
 from tinygrad.jit.inputs import Inputs
-from tinygrad.jit.launches import group_launches, is_remote, split_messages
-from tinygrad.jit.rank_replay import RankReplay
+from tinygrad.jit.replay.launches import group_launches, is_remote, split_messages
+from tinygrad.jit.replay.rank_replay import RankReplay
 
 RANKS, BUFFERS, SIZE = 3, 5, 2
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import operator
 from typing import Any
 
 import numpy as np
@@ -258,18 +260,31 @@ def test_a_reduction_that_is_read_in_two_ways_is_materialised() -> None:
     assert row.src[0] in materialised_by(out)
 
 
-def test_a_kernel_has_one_matrix_product() -> None:
-    def product(size: int) -> UOp:
-        a, b = buffer(size, 1, size), buffer(1, size, size)
-        return total(a.expand((size,) * 3) * b.expand((size,) * 3), 2)
+def test_a_kernel_adds_matrix_products_of_equal_loops() -> None:
+    def product(size: int, depth: int = 0) -> UOp:
+        a, b = buffer(size, 1, depth or size), buffer(1, size, depth or size)
+        shape = (size, size, depth or size)
+        return total(a.expand(shape) * b.expand(shape), 2)
 
-    first, second = product(32), product(32)
+    first, second, long = product(32), product(32), product(32, 50)
     assert fuse.is_contraction(first)
     assert not fuse.is_contraction(total(buffer(4, 8), 1))
-    assert materialised_by(first + second) == {first + second, second}
+    bias = buffer(1, 32, 1).expand((32, 32, 1))
+    for out in (first + second, first + bias + long, (first + bias).maximum(0) + 1):
+        assert materialised_by(out) == {out}
+    five = [product(32, i) for i in range(40, 45)]
+    out = functools.reduce(operator.add, five)
+    assert len(materialised_by(out)) == 2
+    # what is more than their sum needs accumulators for each, and a transpose other tiles
+    for out, other in [
+        (first.maximum(0) + second, second),
+        (first * second, second),
+        (first + long.permute((1, 0, 2)), long),
+    ]:
+        assert materialised_by(out) == {out, other}
     # small ones are not worth two kernels
     first, second = product(8), product(8)
-    assert materialised_by(first + second) == {first + second}
+    assert materialised_by(first * second) == {first * second}
 
 
 def test_repeat_is_an_expansion() -> None:
@@ -446,6 +461,16 @@ def test_transfers_of_symbolic_sizes_send_their_upper_bound() -> None:
     local = transfer(value, Sharding(TWO, 1), Sharding(TWO), (size, 4), INFO)
     assert transfers(local)[0].arg.shape == (2, 8, 2)
     assert local.shape == (size, 4)
+
+
+def test_arrays_of_any_size_that_are_cut_alike_have_the_same_messages() -> None:
+    found = []
+    for rows, columns in ((8, 12), (64, 8)):
+        value = buffer(rows // 4, columns, device=Spmd(FOUR))
+        local = transfer(value, Sharding(FOUR, 0), Sharding(FOUR, 1), (rows, columns), INFO)
+        found.append(transfers(local)[0].arg.messages)
+    assert found[0] is found[1]
+    assert len(found[0]) == 16
 
 
 # ---- collectives ----

@@ -29,6 +29,7 @@ from tinygrad.sharding import (
     reshape_layout,
     sent_per_device,
     transfer_bytes,
+    transfer_kind,
 )
 
 KIB = 1024
@@ -668,3 +669,34 @@ def test_a_layout_has_the_protocol_of_its_names() -> None:
     assert (len(layout), layout[-1], layout[:1], tuple(layout)) == (2, "CPU:1", ("CPU",), names)
     # as a key, a layout is not its names
     assert {layout: 1}.get(names) is None and {names: 1}.get(layout) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ((0, 1), (None, None), "all_gather"),
+        ((0, 1), (0, None), "all_gather"),
+        ((0, 1), (None, 1), "all_gather"),
+        ((0, 0), (0, None), "all_gather"),
+        # columns are sliced, then rows gathered
+        ((0, None), (None, 1), "all_gather"),
+        # a half of other quarters than the device's own
+        ((0, 0), (None, 0), "all_to_all"),
+        ((0, 0), (0, 1), "all_to_all"),
+        ((0, 1), (1, None), "all_to_all"),
+        # one block from one other device
+        ((0, 1), (1, 0), "permute"),
+        ((0, None), (None, 0), "permute"),
+    ],
+)
+def test_a_change_of_layout_on_a_mesh_is_named_by_what_groups_do(
+    before: tuple[Placement, ...], after: tuple[Placement, ...], kind: str
+) -> None:
+    assert transfer_kind(split(4, before, (2, 2)), split(4, after, (2, 2))) == kind
+
+
+def test_a_change_of_layout_to_the_same_devices_in_another_order_is_no_send() -> None:
+    rows, turned = split(4, 0), Sharding(cpus(4)[::-1], 0)
+    assert transfer_kind(rows, turned) == "permute"
+    assert transfer_kind(rows, turned.replicated()) == "all_gather"
+    assert transfer_kind(rows, Sharding(cpus(4, 2), 0)) == "send"

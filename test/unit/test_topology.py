@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 
 from test.sharding.common import array, moved, placed
 from tinygrad import CommTrace, Tensor
+from tinygrad.schedule.multi import lower_layouts
+from tinygrad.schedule.pipeline import optimize_communication
 from tinygrad.schedule.spmd.collectives import choose_algorithm
 from tinygrad.settings import Context
 from tinygrad.sharding import (
@@ -28,6 +31,8 @@ from tinygrad.sharding import (
     transfer_seconds,
 )
 from tinygrad.sharding.topology import SAME_MEMORY, Link
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
 
 MIB = 1 << 20
 ADD = Partial("ADD")
@@ -198,6 +203,52 @@ def test_a_hierarchical_all_reduce_adds_every_value(axes: Any, mesh: Any, per_no
     least = 8 * allreduce_bytes(count, 4 * 2 * 5001 // layout.shards(1), "all2all")
     assert least <= sent <= least + 8 * 2 * 4 * count
     np.testing.assert_allclose(total.numpy(), value.sum(0), rtol=1e-4, atol=1e-5)
+
+
+def sent_to_other_nodes(result: Tensor, per_node: int) -> int:
+    """The bytes that the messages of a program take to other nodes."""
+    lowered = lower_layouts(optimize_communication(UOp.sink(result.uop)))
+    found = 0
+    for node in lowered.toposort():
+        if node.op is Ops.TRANSFER:
+            piece = node.arg.piece_size(prod(node.arg.shape)) * node.dtype.itemsize
+            for m in node.arg.messages:
+                found += m.pieces * piece * (m.source // per_node != m.target // per_node)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("axes", "mesh", "per_node", "rows"),
+    [
+        (0, (), 4, 1024),
+        (0, (), 2, 1021),
+        (1, (), 4, 1024),
+        # groups of four over two nodes
+        ((0, 1), (4, 2), 4, 1024),
+    ],
+)
+def test_each_byte_crosses_to_another_node_once(
+    axes: Any, mesh: Any, per_node: int, rows: int
+) -> None:
+    layout = Sharding(EIGHT, axes, mesh)
+    moved_axis = layout.axes[0]
+    kept = layout.with_axes([None if p == moved_axis else p for p in layout.axes])
+    value = array(rows, 64)
+    nbytes = layout.shards(moved_axis) * -(-value.nbytes // layout.shards(moved_axis) // 256) * 256
+    with Topology(nodes=Topology.of_nodes(EIGHT, per_node).nodes, network=FAR):
+        x = placed(value, layout)
+        gathered = x.to(kept)
+        # each node sends what it has to each other node, and not to each device there
+        assert sent_to_other_nodes(gathered, per_node) == nbytes * (8 // per_node - 1)
+        assert moved(gathered)["all_gather"] == nbytes * 7 if mesh == () else nbytes // 2 * 3 * 2
+        np.testing.assert_array_equal(gathered.numpy(), value)
+        # partial sums of all rows on the devices along the first dimension
+        parts = array(layout.mesh_shape[0], rows, 64)
+        stack = layout.with_axes([0, *(None if p is None else p + 1 for p in layout.axes[1:])])
+        total = placed(parts, stack).sum(0).to(layout)
+        assert sent_to_other_nodes(total, per_node) == nbytes * (8 // per_node - 1)
+        assert set(moved(total)) == {"reduce_scatter"}
+        np.testing.assert_allclose(total.numpy(), parts.sum(0), rtol=1e-4, atol=1e-5)
 
 
 def test_a_plan_is_not_reused_under_another_topology() -> None:

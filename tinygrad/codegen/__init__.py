@@ -38,7 +38,9 @@ from tinygrad.renderer import (
     memory_dtype,
     parameters,
     pointer_of,
+    tensor_maps,
 )
+from tinygrad.renderer.tensor_map import ALIGNMENT
 from tinygrad.settings import Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, KernelInfo, UOp, sint
@@ -91,6 +93,7 @@ def get_program(kernel: UOp, renderer: Renderer) -> ProgramSpec:
     name = _info(kernel).name
     function = renderer.function_name(name)
     pointers, variables = parameters(linear)
+    maps = tuple((pointers.index(pointer), x) for pointer, x in tensor_maps(linear))
     return ProgramSpec(
         name=to_function_name(name),
         function=function,
@@ -98,9 +101,11 @@ def get_program(kernel: UOp, renderer: Renderer) -> ProgramSpec:
         is_vectorized=is_vectorized(linear),
         slots=tuple(int(u.arg) for u in pointers),
         outputs=accessed_slots(linear, Ops.STORE),
-        inputs=accessed_slots(linear, Ops.LOAD, Ops.COPY_ASYNC),
+        inputs=accessed_slots(linear, Ops.LOAD, Ops.COPY_ASYNC, Ops.BOX),
         variables=tuple(variables),
-        launch=LaunchShape(_grid(linear), _block(linear), renderer.dynamic_shared_bytes(linear)),
+        launch=LaunchShape(
+            _grid(linear), _block(linear), renderer.dynamic_shared_bytes(linear), maps
+        ),
         alignment=_alignment(linear) if renderer.target.has_threads else 1,
         estimates=estimate(kernel),
         applied=tuple(str(x) for x in _info(sink).applied),
@@ -138,6 +143,8 @@ def _alignment(linear: list[UOp]) -> int:
     for u in linear:
         if u.op is Ops.COPY_ASYNC:
             widest = max(widest, u.arg)
+        elif u.op is Ops.BOX:
+            widest = max(widest, ALIGNMENT)
         elif u.op is Ops.LOAD or u.op is Ops.STORE:
             moved = u if u.op is Ops.LOAD else u.src[1]
             if moved.dtype.count > 1 and pointer_of(u.src[0]).op is Ops.DEFINE_GLOBAL:

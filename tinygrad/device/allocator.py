@@ -140,7 +140,7 @@ class FreeLists:
                 return None
             handle, owner = stack.pop()
             self.nbytes -= capacity
-            GlobalCounters.mem_kept -= capacity
+            GlobalCounters.count_kept(-capacity)
             in_use = self.in_use = self.in_use + capacity
             if in_use > self._peak:
                 self._peak = in_use
@@ -163,7 +163,7 @@ class FreeLists:
             stack.append((allocation.handle, allocation.owner))
             self.lists.move_to_end(key)
             kept = self.nbytes = self.nbytes + capacity
-            GlobalCounters.mem_kept += capacity
+            GlobalCounters.count_kept(capacity)
             self.in_use -= capacity
             self._releases += 1
             if self._releases == PEAK_PERIOD:
@@ -185,7 +185,7 @@ class FreeLists:
                 while stack and self.nbytes > keep_bytes:
                     handle, _ = stack.pop()
                     self.nbytes -= capacity
-                    GlobalCounters.mem_kept -= capacity
+                    GlobalCounters.count_kept(-capacity)
                     free(handle, capacity)
                 if not stack:
                     self.lists.pop(key, None)

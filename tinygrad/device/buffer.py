@@ -6,6 +6,7 @@ device of a sharded value. `copy_buffer` copies between buffers on any two devic
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ from tinygrad.uop.device_value import is_file
 
 if TYPE_CHECKING:
     import numpy
+
+
+# of several threads that use a buffer first, one gives it its memory
+_first_use = threading.Lock()
 
 
 class Buffer:
@@ -108,9 +113,14 @@ class Buffer:
     def allocation(self) -> Allocation:
         """The memory of the base, allocated on first use. Raises OutOfMemoryError."""
         root = self.base or self
-        if root._allocation is None:
-            root._allocation = self._allocator.allocate(root.nbytes, root.options)
-        return root._allocation
+        found = root._allocation
+        if found is None:
+            made = self._allocator.allocate(root.nbytes, root.options)
+            with _first_use:
+                found = root._allocation
+                if found is None:
+                    found = root._allocation = made
+        return found
 
     @property
     def handle(self) -> Any:
@@ -276,9 +286,12 @@ class MultiBuffer:
         for buffer in self.bufs:
             if buffer.device == name:
                 return buffer
-        if index not in self._remote:
-            self._remote[index] = RemoteBuffer(name, self.size, self.dtype)
-        return self._remote[index]
+        found = self._remote.get(index)
+        if found is None:
+            # another thread may have added one meanwhile
+            made = RemoteBuffer(name, self.size, self.dtype)
+            found = self._remote.setdefault(index, made)
+        return found
 
     def __repr__(self) -> str:
         return f"<MultiBuffer {self.size} {self.dtype} on {', '.join(b.device for b in self.bufs)}>"

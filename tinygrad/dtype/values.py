@@ -64,7 +64,7 @@ def to_numpy_dtype(dtype: DType) -> numpy.dtype[Any]:
     if dtype is dtypes.index:
         return numpy.dtype("i8")
     if dtype.fmt is None:
-        raise TypeError(f"numpy has no type for {dtype!r}")
+        raise TypeError(f"numpy has no type for {dtype!r}; cast the tensor to another dtype first")
     return numpy.dtype(f"={dtype.fmt}")
 
 

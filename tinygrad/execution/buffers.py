@@ -7,6 +7,7 @@ its whole life, and the memory is freed with the node. It is allocated when it i
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -26,21 +27,27 @@ if TYPE_CHECKING:
     Array = numpy.ndarray[Any, Any]
 
 
-# of BUFFER nodes, if other processes have a part
+# the tokens of BUFFER nodes, if other processes have a part of them
 _tokens = NodeTable[tuple[RemoteBuffer, ...]]()
+
+# of several threads that ask for the memory of a node first, one binds it
+_first_request = threading.Lock()
 
 COMPARED_BYTES = 1 << 12
 """Host arrays of this size or less are compared between processes; with `SPEC`, larger ones too."""
 
 
 def storage_of(node: UOp) -> Any:
-    """The `Buffer` or `MultiBuffer` of a BUFFER node, created at the first request. The latter has
-    the buffers of the local devices; the buffer of a device that is not local has no content.
+    """The memory of a BUFFER node, created at the first request: a `Buffer`; a `MultiBuffer` with
+    the buffers of the local devices; a `RemoteBuffer`, without content, if it is not local.
     """
     if node.memory is None:
         device, size = node.arg.device, _elements(node)
         names = current_local_devices().names_in(device_names(device))
-        bind_buffers(node, [Buffer(name, size, node.dtype) for name in names])
+        made = [Buffer(name, size, node.dtype) for name in names]
+        with _first_request:
+            if node.memory is None:
+                bind_buffers(node, made)
     return node.memory
 
 
@@ -68,9 +75,11 @@ def bind_buffers(node: UOp, parts: Sequence[Buffer]) -> UOp:
 
 
 def tokens_of(node: UOp) -> tuple[RemoteBuffer, ...]:
-    """What stands for the memory of a BUFFER node on all of its devices, equal for nodes in the
-    same memory: so every process knows which nodes share memory, wherever that is. Empty where all
-    devices are local, whose buffers tell.
+    """Tokens that identify the memory of a BUFFER node on all of its devices, in every process.
+
+    Nodes in the same memory have the same tokens, so every process knows which nodes share memory,
+    whatever devices it is on. Where all devices are local, buffers identify memory, and there are
+    no tokens.
     """
     if current_local_devices().is_all:
         return ()
@@ -82,7 +91,7 @@ def tokens_of(node: UOp) -> tuple[RemoteBuffer, ...]:
 
 
 def set_tokens(node: UOp, tokens: tuple[RemoteBuffer, ...]) -> tuple[RemoteBuffer, ...]:
-    """Let these stand for the memory of a BUFFER node, which it shares with other nodes."""
+    """Give a BUFFER node the tokens of other nodes in the same memory."""
     if tokens:
         _tokens[node] = tokens
     return tokens
@@ -94,8 +103,8 @@ def memory_of(node: UOp) -> list[Buffer]:
 
 
 def _elements(node: UOp) -> int:
-    """The number of elements of a BUFFER node on each of its devices; symbolic sizes have memory
-    for their upper bound.
+    """The number of elements of a BUFFER node on each of its devices; a symbolic size counts as its
+    upper bound.
     """
     device, shape = node.arg.device, max_shape(node.arg.shape)
     return prod(device.local_shape(shape) if isinstance(device, Sharding) else shape)

@@ -23,19 +23,18 @@ class JitError(RuntimeError):
 
 @dataclass
 class Capture:
-    """What TinyJit records: the `ScheduleItem`s that run, the arenas of their temporaries, and the
-    symbolic ranges that each call checks, with the values of their Variables. Where processes have
-    a part of the items each, `touched` and `written` are the tokens of the memory that the items of
-    all processes use and write.
-
-    No temporary outlives its plan, so the plans of a capture share one arena a device.
-    """
+    """What TinyJit records while it captures a function."""
 
     items: list[Any] = field(default_factory=list)
+    """The `ScheduleItem`s that ran, in order."""
     ranges: dict[Any, dict[str, int]] = field(default_factory=dict)
+    """The symbolic ranges that each call checks, with the values of their Variables."""
     arenas: dict[str, Buffer] = field(default_factory=dict)
+    """An arena of each device for the temporaries of all plans, which run one after the other."""
     touched: set[RemoteBuffer] = field(default_factory=set)
+    """The tokens of the memory that the items of all processes use; none if this runs all items."""
     written: set[RemoteBuffer] = field(default_factory=set)
+    """Those of the memory that they write."""
 
     def arena(self, device: str, nbytes: int) -> Buffer:
         """The arena of a device, of at least `nbytes`."""

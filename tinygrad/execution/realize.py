@@ -1,7 +1,7 @@
 """Run a schedule: kernels and rounds of messages over real buffers.
 
-Input: `ExecItem`s and `BufferCopy`s. Output: written buffers. Invariant: a kernel is lowered and
-compiled once for its tensor form and kind of device, for all devices and buffers that it runs on.
+Input: `ExecItem`s and `BufferCopy`s. Output: written buffers. Invariant: a kernel is compiled once
+for its tensor form and kind of device, whatever devices and buffers it runs on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tinygrad.uop.ops import UOp, sym_infer
 
 
 class CompiledRunner:
-    """A kernel that is compiled for one kind of device, and loaded on each device it ran on."""
+    """A kernel, compiled for one kind of device, and loaded on each device on which it runs."""
 
     def __init__(self, spec: ProgramSpec, device: str) -> None:
         self.spec = spec
@@ -57,7 +57,8 @@ class CompiledRunner:
         """The kernel loaded on a device; one for all devices if they share programs."""
         program = self.shared or self._loaded.get(device)
         if program is None:
-            program = self._loaded[device] = Device[device].runtime(self.spec.function, self.code)
+            loaded = Device[device].runtime(self.spec.function, self.code)
+            program = self._loaded.setdefault(device, loaded)
         return program
 
     def grid(self, values: dict[str, int]) -> int:
@@ -100,7 +101,7 @@ compiled_kernels: deque[str] = deque(maxlen=1 << 16)
 def get_runner(device: str, ast: UOp, *, is_aligned: bool = True) -> CompiledRunner:
     """The compiled kernel of a tensor form, for all devices of the kind of `device`.
 
-    Without `is_aligned`, it is one that accesses elements alone, at any address.
+    If not `is_aligned`, it accesses single elements only, so buffers may begin at any address.
     """
     opened, kind = Device[device], device.partition(":")[0]
     target = opened.target if is_aligned else replace(opened.target, vector_bytes=1)
@@ -129,8 +130,8 @@ class PeerReads(NamedTuple):
 
 @dataclass(eq=False)
 class ExecItem:
-    """One run of a kernel on one device: `bufs[i]` is PARAM number i of `ast`. `peers` is not None
-    if some of them are on other devices.
+    """One run of a kernel on one device. `bufs[i]` is PARAM number i of `ast`; with `peers`, some
+    of them are on other devices.
     """
 
     ast: UOp
@@ -204,9 +205,11 @@ class ExecItem:
 
 @dataclass(eq=False)
 class BufferCopy:
-    """Round number `number` of `collective`: messages as pairs of destination and source, and
-    `remote` ones, of which another process has one end. With a `reduction`, each pair is on one
-    device, and a library reduces the sources to the destinations.
+    """Round number `number` of a collective.
+
+    `pairs` are the destination and the source of messages within this process, `remote` the
+    messages of which another process has one end. With a `reduction`, each pair is on one device,
+    and a library reduces the sources to the destinations.
     """
 
     collective: Collective
@@ -294,7 +297,7 @@ def _written_params(ast: UOp) -> tuple[int, ...]:
 
 
 def crosses(destination: Buffer, source: Buffer) -> bool:
-    """Whether a copy is traffic between devices; one from the host's memory or disk is not."""
+    """Whether a copy is traffic between devices, and not from the host's memory or a file."""
     return source.device != destination.device and not Device[source.device].is_host_source
 
 

@@ -22,7 +22,7 @@ MAX_CODE_CHARACTERS = 48
 @dataclass(frozen=True)
 class CommRecord:
     """One collective: its kind, its layouts, the bytes that it sent between devices, the user's
-    line, and the algorithm of an all-reduce.
+    line, and the algorithm where there is a choice.
     """
 
     kind: str

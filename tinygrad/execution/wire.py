@@ -60,18 +60,20 @@ class Wire(Protocol):
         """The content of a buffer, in every process. The one that has it sends it to the others."""
 
     def tag(self) -> int:
-        """A number, equal in all processes, that follows from all that they noted."""
+        """A number that follows from everything noted before, so it is equal in all processes."""
 
     def note(self, digest: bytes, what: str, tag: int | None = None) -> None:
-        """All processes do this next: a digest, equal in all of them, and its description. With
-        `tag`, a number of 15 bits, messages have this one until something else is noted.
+        """Note the next step of all processes: its digest, equal in all of them, and a description.
+
+        Messages are tagged by all digests so far or, with `tag`, by this number of 15 bits, until
+        something else is noted.
         """
 
     def gather(self, value: Any) -> list[Any]:
         """The value of each process, in their order, in every process."""
 
     def beside(self) -> Wire:
-        """A wire for another thread, which only gathers, beside what this one does."""
+        """A wire for another thread, which may gather while this thread uses this wire."""
 
 
 class NoWire:

@@ -54,8 +54,10 @@ def find_paths(
     definition_of: Callable[[UOp], UOp | None] | None = None,
     leaves: Collection[UOp] = (),
 ) -> Paths:
-    """The paths from `root` to `targets`, none of which goes on below `leaves`. `definition_of` is
-    asked for the node that was stored in each BUFFER below `root`.
+    """The paths from `root` to `targets`, which end at `leaves`.
+
+    `definition_of(buffer)` is the node that was stored in a BUFFER, at which a path goes on, or
+    None.
     """
     paths = Paths(set(targets), {}, {}, leaves)
     leads: dict[UOp, bool] = {}
@@ -64,14 +66,16 @@ def find_paths(
         node, ready = stack.pop()
         if ready:
             leads[node] = node in paths.targets or any(leads[x] for x in paths.sources(node))
-        elif node not in leads:
-            if node.op is Ops.BUFFER and definition_of is not None:
-                definition = definition_of(node)
-                if definition is not None:
-                    paths.definitions[node] = definition
-            # graphs are acyclic: a node on the stack cannot be reached again below itself
-            stack.append((node, True))
-            stack.extend((x, False) for x in paths.sources(node) if x not in leads)
+            continue
+        if node in leads:
+            continue
+        if node.op is Ops.BUFFER and definition_of is not None:
+            definition = definition_of(node)
+            if definition is not None:
+                paths.definitions[node] = definition
+        # graphs are acyclic: a node on the stack cannot be reached again below itself
+        stack.append((node, True))
+        stack.extend((x, False) for x in paths.sources(node) if x not in leads)
     paths.order.update((node, None) for node, does in leads.items() if does)
     return paths
 

@@ -17,29 +17,35 @@ from tinygrad.execution.capture import JitError
 from tinygrad.execution.realize import ScheduleItem
 from tinygrad.execution.wire import current_wire
 from tinygrad.jit.closure import Closure
-from tinygrad.jit.counters import ReplayCounters
+from tinygrad.jit.effects.results import Outcome
+from tinygrad.jit.effects.written_memory import WrittenMemory
 from tinygrad.jit.inputs import Inputs, difference, differs_in_views, tensors_in
-from tinygrad.jit.launches import group_launches, is_remote, split_messages
-from tinygrad.jit.lifetimes import Lifetimes, input_lifetimes
-from tinygrad.jit.native_replay import NativeReplay, is_native
 from tinygrad.jit.pickling import dumped
-from tinygrad.jit.random_draws import ReplayedDraws
-from tinygrad.jit.rank_replay import RankReplay
-from tinygrad.jit.results import Outcome
-from tinygrad.jit.substitution import Substitution
-from tinygrad.jit.written import WrittenMemory
+from tinygrad.jit.replay.counters import ReplayCounters
+from tinygrad.jit.replay.input_lifetimes import Lifetimes, input_lifetimes
+from tinygrad.jit.replay.launches import group_launches, is_remote, split_messages
+from tinygrad.jit.replay.native_replay import NativeReplay, is_native
+from tinygrad.jit.replay.random_draws import ReplayedDraws
+from tinygrad.jit.replay.rank_replay import RankReplay
+from tinygrad.jit.replay.substitution import Substitution
 from tinygrad.settings import DEBUG
 from tinygrad.sharding import current_local_devices
+from tinygrad.storage.lock import exclusive
 
 R = TypeVar("R")
 
 
 class CapturedJit(Generic[R]):
-    """The captured items `jit_cache`, and how a call's inputs take the place of the captured ones.
+    """The captured items, `jit_cache`, and a replay of them with the inputs of another call.
 
-    `closure` is what the function uses besides, `outcome` what it leaves behind, and `written` the
-    memory that items write. `ranges` are those of an axis that each call checks. The
-    content of `intermediates` does not outlive a replay.
+    Args:
+        inputs: those of the captured call.
+        draws: the memory of its random numbers.
+        closure: what the function uses besides its inputs; None for a capture that was loaded.
+        outcome: what it leaves behind.
+        written: the memory that items write.
+        ranges: symbolic ranges of an axis, whose bounds each call checks.
+        intermediates: the memory whose content does not outlive a replay.
     """
 
     def __init__(
@@ -65,6 +71,7 @@ class CapturedJit(Generic[R]):
         self._native: NativeReplay | RankReplay | None = None
         # messages of replays have the tag of the capture
         self._tag = current_wire().tag()
+        self._digest = f"replay {self._tag}".encode()
         if items and is_native(items):
             launches = group_launches(split_messages(items))
             remote = [item for launch in launches for item in launch if is_remote(item)]
@@ -127,8 +134,8 @@ class CapturedJit(Generic[R]):
         return all(current_wire().gather(self._reads_slices_only()))
 
     def _reads_slices_only(self) -> bool:
-        """Whether items read no memory of inputs but the inputs, write none, and nothing that the
-        function leaves behind is in it: then an input may be any slice of any memory.
+        """Whether an input may be any slice of any memory: of the memory of inputs, items read the
+        inputs alone and write nothing, and what the function leaves behind is elsewhere.
         """
         if self._outcome.inputs or self._written.inputs:
             return False
@@ -142,8 +149,8 @@ class CapturedJit(Generic[R]):
         return True
 
     def _writes_through_views(self, inputs: Inputs) -> bool:
-        """Whether items write a view in memory of its own, or what it is a view of: a replay does
-        not let the other see that.
+        """Whether items write a view that has memory of its own, or its base: in a replay, the
+        other would not see the write.
         """
         written = self._written
         return any(i in written.inputs or written.holds(x, inputs) for i, x in inputs.apart)
@@ -159,6 +166,7 @@ class CapturedJit(Generic[R]):
             )
 
     def __call__(self, inputs: Inputs) -> R:
+        """Replay. The caller holds `storage.lock.changes`."""
         self.check(inputs)
         for symbolic, values in self._ranges.items():
             symbolic.check(values | inputs.values)
@@ -183,9 +191,12 @@ class CapturedJit(Generic[R]):
 
     def _note(self, inputs: Inputs) -> None:
         """All processes replay this capture next."""
-        digest = f"replay {self._tag} {inputs.values or ''}".encode()
+        digest = self._digest
+        if inputs.values:
+            digest += f" {inputs.values}".encode()
         current_wire().note(digest, "a replay of a captured function", self._tag)
 
+    @exclusive
     def free_intermediates(self) -> None:
         """Free the memory of values that no replay leaves behind; the next one allocates it.
 
@@ -202,8 +213,8 @@ class CapturedJit(Generic[R]):
             self._native.release()
 
     def _copy_overwritten_inputs(self, inputs: Inputs) -> None:
-        """Copy inputs that are results of an earlier replay and would be overwritten before their
-        last use.
+        """Copy inputs that this replay would overwrite before their last use, as results of an
+        earlier replay may be.
         """
         used = [b.base or b for b in inputs.buffers]
         if self._has_tokens:

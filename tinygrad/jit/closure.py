@@ -2,8 +2,8 @@
 
 Examples are weights, caches, running statistics, and numbers in attributes. Input: the recording of
 the captured call, and the memory that its items read and write. Output: whether a later call may
-replay it. Invariant: a tensor that was moved, resharded or exchanged is noticed. Pending writes to
-a tensor are realized before the items run.
+replay it: not if a tensor was moved, resharded or replaced. Pending writes to these tensors are
+realized before a replay.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from operator import attrgetter, is_
 from typing import Any
@@ -19,12 +19,12 @@ from typing import Any
 from tinygrad.device import Buffer
 from tinygrad.execution.buffers import memory_of
 from tinygrad.execution.capture import JitError
+from tinygrad.jit.effects.recording import Recording, has_pending_write, is_within
+from tinygrad.jit.effects.stored_tensor import StoredTensor, is_same_view
+from tinygrad.jit.environment.guards import Guards
+from tinygrad.jit.environment.links import Link
+from tinygrad.jit.environment.survey import SCALARS, Survey
 from tinygrad.jit.inputs import Inputs, tensors_in
-from tinygrad.jit.links import Link
-from tinygrad.jit.paths import Paths
-from tinygrad.jit.recording import Recording, has_pending_write, is_within
-from tinygrad.jit.stored import StoredTensor, is_same_view
-from tinygrad.jit.survey import SCALARS, Survey
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_in_memory, view_base
 from tinygrad.tensor import Tensor
@@ -33,14 +33,14 @@ from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard.move import find_user_line
 
 _node_of = attrgetter("uop")
-# the objects that are searched for a tensor that no path leads to
+# the maximum number of objects searched for a tensor that no link leads to
 _MAX_SEARCHED = 100_000
 
 
 class Closure:
-    """The tensors and Python values that a function used, other than its inputs.
+    """The tensors and Python values that a function used, other than its `inputs`.
 
-    `touched` is the memory of the captured items, `written` what they write of it.
+    `touched` is the memory that the captured items use, `written` the part that they write.
 
     Raises:
         JitError: a tensor is held by an object that cannot be followed, such as an iterator.
@@ -75,7 +75,7 @@ class Closure:
             _check_held(hidden, more.opaque)
         self._tensors = list(named.values())
         self._nodes = [found.node(x) for x in self._tensors]
-        # tensors that no path leads to must stay what they are
+        # tensors that no link leads to must stay what they are
         self._hidden = [(weakref.ref(x), found.node(x)) for x in hidden.values()]
         bases = {view_base(node) for node in [*self._nodes, *(node for _, node in self._hidden)]}
         self._bases = {node for node in bases if node.op is Ops.BUFFER}
@@ -93,13 +93,13 @@ class Closure:
         """Whether inputs are in the memory of these tensors."""
         sizes = [(x, size) for x, size in survey.sizes if len(x) == size]
         absent = [(x, name) for x, name in survey.absent if name not in x]
-        self._paths = Paths(links, sizes, survey.arrays, set(named), absent)
+        self._guards = Guards(links, sizes, survey.arrays, set(named), absent)
 
     def is_unchanged(self, inputs: Inputs) -> bool:
         """Whether the function would use the same tensors and values, and arguments are in the
         memory of these tensors only where they were. Pending writes to the tensors are realized.
         """
-        if self._is_rebound or not self._paths.are_unchanged():
+        if self._is_rebound or not self._guards.are_unchanged():
             return False
         if not all(map(is_, map(_node_of, self._tensors), self._nodes)) and not self._settle():
             return False
@@ -122,8 +122,8 @@ class Closure:
         return {i: node for i, node in enumerate(inputs.nodes) if node in self._known}
 
     def _fits(self, inputs: Inputs) -> bool:
-        """Whether inputs are in the memory of these tensors where they were. Others may be only if
-        neither the input nor the tensor is written, and the tensor requires no gradient.
+        """Whether inputs alias these tensors as in the captured call. Another input may alias one
+        only if neither is written and the tensor requires no gradient.
         """
         found = self._aliases_of(inputs)
         more = found.keys() - self._aliases.keys()
@@ -132,7 +132,7 @@ class Closure:
         return all(found.get(i) is node for i, node in self._aliases.items())
 
     def _settle(self) -> bool:
-        """Run pending writes; whether all tensors are in the memory where they were."""
+        """Run pending writes. Whether all tensors are where they were in memory."""
         moved = [(i, x) for i, x in enumerate(self._tensors) if x.uop is not self._nodes[i]]
         realize_all([x for _, x in moved if has_pending_write(x.uop)])
         for i, x in moved:
@@ -155,7 +155,7 @@ class Closure:
 
 
 class _Used:
-    """What a captured function did to the tensors that were there before.
+    """Which of the tensors that existed before a captured function it used.
 
     `used` is the memory of its items and of its results.
     """
@@ -177,11 +177,11 @@ class _Used:
                 self._alive.append(x)
 
     def is_used(self, x: Tensor) -> bool:
-        """Whether the function may have used a tensor; one that is not in memory it may have."""
+        """Whether the function may have used a tensor, as it may any that is not in memory."""
         return self._memory.get(id(x), True)
 
     def node(self, x: Tensor) -> UOp:
-        """The node of a tensor, or, if the function moved it, its node before."""
+        """The node of a tensor; if the function moved it, the node that it had before."""
         stored = self._before.get(id(x))
         before = None if stored is None or stored.is_in_place(x) else stored.node()
         return x.uop if before is None else before
@@ -204,8 +204,8 @@ def _memory_below(tensors: Iterable[Tensor]) -> set[UOp]:
 
 
 def _is_followed(link: Link, named: dict[int, Tensor], recording: Recording) -> bool:
-    """Whether the place matters. What the function put there does not, if it did not use what was
-    there before: a replay puts it there, too.
+    """Whether a replay depends on the value of a link. It does not if the function replaced the
+    value without using it: a replay replaces it too.
     """
     value = link.value
     if link.is_tensor:
@@ -218,22 +218,28 @@ def _is_followed(link: Link, named: dict[int, Tensor], recording: Recording) -> 
 def _check_held(hidden: dict[int, Tensor], opaque: Iterable[Any]) -> None:
     """Raise JitError if one of the `opaque` objects holds one of these tensors."""
     for holder in opaque if hidden else ():
-        queue, seen = deque([holder]), {id(holder)}
-        while queue and len(seen) < _MAX_SEARCHED:
-            for x in _held_by(queue.popleft()):
-                if id(x) in hidden:
-                    raise JitError(
-                        f"{find_user_line()}: {x!r} is used by a captured function, in an object "
-                        f"of type {type(holder).__name__}; another tensor there would not be "
-                        "noticed: pass it as an argument, or keep it in a list, dict or attribute"
-                    )
-                if id(x) not in seen and not isinstance(x, (type, Tensor)) and gc.is_tracked(x):
-                    seen.add(id(x))
-                    queue.append(x)
+        found = next((x for x in _reached_from(holder) if id(x) in hidden), None)
+        if found is not None:
+            raise JitError(
+                f"{find_user_line()}: {found!r} is used by a captured function, in an object of "
+                f"type {type(holder).__name__}; another tensor there would not be noticed: pass it "
+                "as an argument, or keep it in a list, dict or attribute"
+            )
+
+
+def _reached_from(holder: Any) -> Iterator[Any]:
+    """What an object refers to, directly or not; up to `_MAX_SEARCHED` objects are searched."""
+    queue, seen = deque([holder]), {id(holder)}
+    while queue and len(seen) < _MAX_SEARCHED:
+        for x in _held_by(queue.popleft()):
+            yield x
+            if id(x) not in seen and not isinstance(x, (type, Tensor)) and gc.is_tracked(x):
+                seen.add(id(x))
+                queue.append(x)
 
 
 def _held_by(holder: Any) -> list[Any]:
-    """The objects that an object refers to; of a variable of contexts, its value in this one."""
+    """The objects that an object refers to; of a `ContextVar`, its current value."""
     if isinstance(holder, ContextVar):
         return [holder.get(None)]
     return gc.get_referents(holder)

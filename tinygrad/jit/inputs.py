@@ -28,32 +28,33 @@ from tinygrad.uop.ops import UOp
 
 
 class Inputs:
-    """The arguments of a call.
-
-    `tensors` are the tensors among them, `nodes` are BUFFERs and `buffers` their memory, in order;
-    `values` are those of the bound Variables. `signature` is what a replay requires of tensors and
-    Variables; `shared` says which tensors are in the memory of which of `nodes`. A contiguous slice
-    of memory has the signature of memory of its own, and its buffer begins where it does; `places`
-    are its first element and the shape of the memory, None for all of it. `apart` are views in
-    memory of their own, by the number of that, with the BUFFERs that they are views of. `fixed` are
-    the Python values that the function depends on, and `objects` the arguments among them. `ranges`
-    are the bytes that the tensors of a captured call are in, by base buffer. `given` are the
-    tensors of the caller, of which `tensors` may be copies. Gradients of arguments are arguments.
-    """
+    """The arguments of a call, and the gradients of its tensors."""
 
     def __init__(self) -> None:
-        self.tensors: list[Tensor] = []
         self.given: list[Tensor] = []
+        """The tensors of the caller, in order."""
+        self.tensors: list[Tensor] = []
+        """The same tensors, or copies of those that the replay would overwrite too early."""
         self.nodes: list[UOp] = []
+        """The BUFFERs that the tensors are in, each once."""
         self.buffers: list[Buffer] = []
-        self.values: dict[str, int] = {}
-        self.signature: list[Any] = []
+        """The memory of `nodes`; of a contiguous slice, the part that begins where it does."""
         self.shared: list[int] = []
+        """For each memory that a tensor is in, its number among `nodes`."""
         self.places: list[tuple[int, tuple[Any, ...]] | None] = []
+        """Of a contiguous slice, its first element and the shape of its memory; else None."""
         self.apart: list[tuple[int, UOp]] = []
+        """Views in memory of their own: its number, and the BUFFER that the tensor is a view of."""
+        self.values: dict[str, int] = {}
+        """The values of the bound Variables, by name."""
+        self.signature: list[Any] = []
+        """What a replay requires of tensors and Variables."""
         self.fixed: list[Any] = [Tensor.training, Device.DEFAULT, dtypes.default_float]
+        """The Python values that the captured kernels depend on."""
         self.objects: list[Any] = []
+        """The arguments that are neither tensors nor Variables."""
         self.ranges: dict[Buffer, tuple[int, int]] = {}
+        """The bytes that the tensors of a captured call are in, by base buffer."""
         self._slices: dict[UOp, ContiguousSlice] = {}
 
     @cached_property

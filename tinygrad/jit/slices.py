@@ -1,7 +1,7 @@
-"""Contiguous slices: arguments that are ranges of memory, as the rows of a minibatch are.
+"""Contiguous slices: arguments that are ranges of memory, such as the rows of a minibatch.
 
-Input: the node of an argument. Output: the BUFFER that it is a slice of, and which elements. A
-replay takes a slice as it takes memory of its own, wherever it begins.
+Input: the node of an argument. Output: the BUFFER that it is a slice of, and the elements of it. A
+replay takes slices that begin anywhere.
 """
 
 from __future__ import annotations

@@ -14,22 +14,24 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from tinygrad.device import Buffer
 from tinygrad.execution.capture import Capture, JitError, capturing
 from tinygrad.execution.realize import ScheduleItem
 from tinygrad.jit.captured import CapturedJit
 from tinygrad.jit.closure import Closure
-from tinygrad.jit.copy_elision import elide_copies
+from tinygrad.jit.effects.python_sources import PythonSources
+from tinygrad.jit.effects.recording import Recording, is_within
+from tinygrad.jit.effects.results import outcome_of
+from tinygrad.jit.effects.written_memory import WrittenMemory
+from tinygrad.jit.environment.inspection import Followed
 from tinygrad.jit.inputs import Inputs, find_inputs, tensors_in
-from tinygrad.jit.inspection import Followed
-from tinygrad.jit.prune import varying_items
-from tinygrad.jit.python_sources import PythonSources
-from tinygrad.jit.random_draws import ReplayedDraws
-from tinygrad.jit.recording import Recording, is_within
-from tinygrad.jit.results import outcome_of
+from tinygrad.jit.replay.copy_elision import elide_copies
+from tinygrad.jit.replay.prune import varying_items
+from tinygrad.jit.replay.random_draws import ReplayedDraws
 from tinygrad.jit.verify import verified
-from tinygrad.jit.written import WrittenMemory
 from tinygrad.settings import JIT, JIT_VERIFY, MEMORY_PLANNER, Context
-from tinygrad.storage.history import histories
+from tinygrad.storage.gradients.history import histories
+from tinygrad.storage.lock import changes
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.storage.realization import realize_all
 
@@ -141,16 +143,20 @@ class TinyJit(Followed, Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.fxn is not None and (not JIT or capturing()):
-            # a function called while another one is captured is captured with it
             result = self._call(*args, **kwargs)
             realize_all(tensors_in(result))
             return result
         inputs = find_inputs(args, kwargs)
         self.cnt += 1
-        if self.captured is not None and self.captured.can_replay(inputs):
-            if not JIT_VERIFY or self.fxn is None:
-                return self.captured(inputs)
-            return verified(self.captured, inputs, lambda: self._call(*args, **kwargs), self)
+        captured = self.captured
+        if captured is not None and JIT_VERIFY and self.fxn is not None:
+            if captured.can_replay(inputs):
+                return verified(captured, inputs, lambda: self._call(*args, **kwargs), self)
+        elif captured is not None:
+            # the decision and the replay are one step: another thread may do the same
+            with changes:
+                if captured.can_replay(inputs):
+                    return captured(inputs)
         if self.fxn is None:
             raise JitError(self._refusal(inputs))
         if self.cnt == 1:
@@ -171,10 +177,15 @@ class TinyJit(Followed, Generic[P, R]):
         )
 
     def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function. Captured functions that it calls run too, and are captured with it:
+        the result of a replay would be overwritten by that of the next.
+        """
         assert self.fxn is not None
-        return self.fxn(*args, **kwargs)
+        with Context(JIT=0):
+            return self.fxn(*args, **kwargs)
 
     def _capture(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function, and keep its items if replays of them have the effects of a call."""
         if self._written is not None:
             self._written.realize_readers(inputs)
             # arguments may be views of what is written
@@ -211,25 +222,22 @@ class TinyJit(Followed, Generic[P, R]):
             holders = (closure, outcome)
             self._written.watch([*closure.written, *results], holders)
             draws = ReplayedDraws(drawn, capture.items)
-            items = draws.items
-            intermediates = outcome.temporaries
-            if self._prune:
-                varying = {*inputs.numbers, *draws.memory, *(written - intermediates)}
-                items = varying_items(items, varying, inputs.values)
-                used = {b.base or b for item in items for b in item.written}
-                intermediates &= used
-            items = elide_copies(items, intermediates, inputs.numbers)
+            items, intermediates = self._replayed_items(draws, outcome.temporaries, written, inputs)
             self.captured = CapturedJit(
-                items,
-                inputs,
-                draws,
-                closure,
-                outcome,
-                self._written,
-                capture.ranges,
-                intermediates,
+                items, inputs, draws, closure, outcome, self._written, capture.ranges, intermediates
             )
         return result
+
+    def _replayed_items(
+        self, draws: ReplayedDraws, temporaries: set[Buffer], written: set[Buffer], inputs: Inputs
+    ) -> tuple[list[ScheduleItem], set[Buffer]]:
+        """The items that each replay runs, and the memory that these use for nothing else."""
+        items = draws.items
+        if self._prune:
+            varying = {*inputs.numbers, *draws.memory, *(written - temporaries)}
+            items = varying_items(items, varying, inputs.values)
+            temporaries = temporaries & {b.base or b for item in items for b in item.written}
+        return elide_copies(items, temporaries, inputs.numbers), temporaries
 
 
 def _bind_weakly(fxn: Callable[..., R] | None, instance: weakref.ref[Any]) -> Callable[..., R]:

@@ -17,12 +17,13 @@ from tinygrad.execution.buffers import memory_of
 from tinygrad.execution.capture import JitError
 from tinygrad.helpers import GlobalCounters
 from tinygrad.jit.captured import CapturedJit
+from tinygrad.jit.effects.recording import Recording
+from tinygrad.jit.effects.written_memory import buffers_read_by
+from tinygrad.jit.environment.links import Link
+from tinygrad.jit.environment.survey import Survey
 from tinygrad.jit.inputs import Inputs, comparable, leaves
-from tinygrad.jit.links import Link
-from tinygrad.jit.recording import Recording
-from tinygrad.jit.survey import Survey
+from tinygrad.storage.lock import changes
 from tinygrad.storage.random_generator import random_generator
-from tinygrad.storage.views import view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 
@@ -47,7 +48,8 @@ def verified(captured: CapturedJit[R], inputs: Inputs, run: Callable[[], R], roo
         recording.settle(result)
         expected = _values(captured, result, inputs)
         del result, recording
-    replayed = captured(inputs)
+    with changes:
+        replayed = captured(inputs)
     found = _values(captured, replayed, inputs)
     # an argument that is the last result has become this one
     memory = {b for x in leaves(replayed) if isinstance(x, Tensor) for b in _memory_of(x.uop)}
@@ -137,9 +139,8 @@ def _written_argument(number: int) -> str:
 
 
 def _memory_of(node: UOp) -> set[Buffer]:
-    """The memory that a value is in, none if it is to be computed."""
-    base = view_base(node)
-    return set(memory_of(base)) if base.is_realized else set()
+    """The memory that a value is a view of, also over copies between shards."""
+    return {b for base in buffers_read_by(node) if base.is_realized for b in memory_of(base)}
 
 
 def _content(x: Any) -> Any:

@@ -153,9 +153,10 @@ class ActivationMixin(ElementwiseMixin):
         [0.0]
         """
         # (1 + tanh(u)) / 2 is the sigmoid of 2u; the cube does not overflow
-        square = self * self
+        x = self._as_float()
+        square = x * x
         square = (square > 1e3).where(1e3, square)
-        return self * (2 * math.sqrt(2 / math.pi) * (self * (1 + 0.044715 * square))).sigmoid()
+        return x * (2 * math.sqrt(2 / math.pi) * (x * (1 + 0.044715 * square))).sigmoid()
 
     @in_float32
     def quick_gelu(self) -> Self:

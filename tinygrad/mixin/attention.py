@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
+from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.matmul import MatmulMixin
 from tinygrad.mixin.random import RandomMixin
 
@@ -43,6 +44,14 @@ class AttentionMixin(MatmulMixin, RandomMixin):
         """
         if is_causal and attn_mask is not None:
             raise ArgumentError("attention takes attn_mask or is_causal, not both")
+        mask = self if attn_mask is None else attn_mask
+        check_tensors("attention", key=key, value=value, attn_mask=mask)
+        if min(self.ndim, key.ndim, value.ndim) < 2 + enable_gqa:
+            axes = "heads, length, size" if enable_gqa else "length, size"
+            raise ArgumentError(
+                f"attention: query {self.shape}, key {key.shape} and value {value.shape} must each "
+                f"be (..., {axes})"
+            )
         if enable_gqa:
             heads, shared = self.shape[-3], key.shape[-3]
             if heads % shared:

@@ -13,7 +13,7 @@ from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
 from tinygrad.errors import ArgumentError
 from tinygrad.gradient import with_gradient
 from tinygrad.mixin.arithmetic import ArithmeticMixin, reverse_order
-from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.core import TensorCore, check_tensors
 from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import (
@@ -119,6 +119,7 @@ class ComparisonMixin(ArithmeticMixin):
         >>> Tensor([1, 2, 3]).masked_fill(Tensor([True, False, True]), -1).tolist()
         [-1, 2, -1]
         """
+        check_tensors("masked_fill", mask=mask)
         return mask.where(value, self)
 
     def maximum(self, x: Any) -> Self:
@@ -208,4 +209,9 @@ class ComparisonMixin(ArithmeticMixin):
             fixed = weight.mul(1 << 7).add(0.5).cast(dtypes.int16)
             moved = stop.sub(start).mul(fixed).add(1 << 6).rshift(7)
             return start.add(moved).cast(dtypes.uint8)
-        return self.add(self.sub(end, reverse=True).mul(weight))
+        # a difference of integers wraps around
+        is_float = isinstance(weight, float) or (
+            isinstance(weight, kind) and weight.is_floating_point()
+        )
+        start = self.cast(least_upper_float(self.dtype)) if is_float else self
+        return start.add(start.sub(end, reverse=True).mul(weight))

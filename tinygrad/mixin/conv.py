@@ -12,6 +12,7 @@ from typing import Self
 from tinygrad.dtype import DType, DTypeLike, dtypes, least_upper_dtype, sum_acc_dtype, to_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import all_int, ceildiv, flatten
+from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.window_geometry import Sizes, spatial_pairs, spatial_tuple
 from tinygrad.mixin.winograd import TAPS, WinogradMixin
 from tinygrad.settings import WINO
@@ -229,6 +230,7 @@ class ConvMixin(WinogradMixin):
 
     def _check_conv(self, name: str, weight: Self, groups: int) -> int:
         """The number of spatial axes. Raises ValueError for shapes or groups that do not fit."""
+        check_tensors(name, weight=weight)
         if self.ndim < 3 or weight.ndim != self.ndim:
             raise ArgumentError(
                 f"{name}: input {self.shape} and weight {weight.shape} must both be "

@@ -15,7 +15,7 @@ from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.mixin.storage import StorageMixin
 from tinygrad.sharding import Sharding
 from tinygrad.storage.files import as_range_of_file
-from tinygrad.storage.host_values import bound_size, read_array
+from tinygrad.storage.host.values import bound_size, read_array
 from tinygrad.storage.views import is_constant, is_in_memory
 from tinygrad.uop.device_value import is_file
 from tinygrad.uop.sint import same_size
@@ -72,7 +72,10 @@ class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
         42
         """
         if not same_size(self.numel(), 1):
-            raise ArgumentError(f"item() needs a tensor of one element, not shape {self.shape}")
+            raise ArgumentError(
+                f"item() needs a tensor of one element, not shape {self.shape}; call tolist(), or "
+                "item() of one element"
+            )
         return self.numpy().item()
 
     def tolist(self) -> Any:

@@ -13,7 +13,7 @@ from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
 from tinygrad.errors import ArgumentError, ArgumentIndexError
 from tinygrad.helpers import prod
 from tinygrad.storage.copy_on_write import mark_shared
-from tinygrad.storage.grad_mode import GradState, gradients_disabled, open_blocks
+from tinygrad.storage.gradients.grad_mode import GradState, gradients_disabled, open_blocks
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.views import VIEW_OPS
 from tinygrad.uop import Ops
@@ -21,6 +21,16 @@ from tinygrad.uop.broadcast import operand_node
 from tinygrad.uop.device_value import TensorDevice, replicated, tensor_device
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import off_files, unshard_axis
+
+
+def check_tensors(op: str, **arguments: Any) -> None:
+    """Raise TypeError unless each argument of `op` is a tensor."""
+    for name, x in arguments.items():
+        if not isinstance(x, TensorCore):
+            raise TypeError(
+                f"{op} takes a tensor as {name}, not {x!r} of type {type(x).__name__}; "
+                "wrap it: Tensor(...)"
+            )
 
 
 class TensorCore(TensorBase):
@@ -167,7 +177,7 @@ class TensorCore(TensorBase):
     def __len__(self) -> int:
         """The size of the first axis. Raises TypeError for a tensor without axes."""
         if not self.shape:
-            raise TypeError("a tensor without axes has no len()")
+            raise TypeError("a tensor without axes has no len(); its value is item()")
         return int(self.shape[0])
 
     def _axis(self, dim: int, extra: int = 0) -> int:

@@ -16,7 +16,7 @@ from tinygrad.helpers import all_int, argfix, ceildiv
 from tinygrad.mixin.elementwise import ElementwiseMixin
 from tinygrad.mixin.movement import MovementMixin
 from tinygrad.storage.files import open_file, placed_anew
-from tinygrad.storage.grad_mode import Leaf
+from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.storage.placement import canonical_device, fitting_layout, in_own_memory
 from tinygrad.storage.realization import store_constant

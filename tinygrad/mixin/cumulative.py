@@ -8,6 +8,7 @@ operations.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
@@ -77,11 +78,43 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
             values = x._scan(-1, Ops.MAX)
             position = cls.arange(x.shape[-1], dtype=dtypes.int32)
             last = (x.eq(values) | x.isnan()).where(position, 0)._scan(-1, Ops.MAX)
-            wide = g.cast(sum_acc_dtype(g.dtype)).uop
-            added = wide.scatter_add(last.uop, x.shape[-1], x.ndim - 1)
-            return (cls._new(added).cast(g.dtype).transpose(axis, -1).uop,)
+            wide = g.cast(sum_acc_dtype(g.dtype))
+            shards = shard_count(x.uop, x.ndim - 1)
+            added = wide._scatter_last(last, x.shape[-1])
+            if shards > 1:
+                added = wide._scatter_back_over_shards(last, shards)
+            return (added.cast(g.dtype).transpose(axis, -1).uop,)
 
         return rule
+
+    def _scatter_last(self, index: Self, rows: Any) -> Self:
+        """The sums of the elements of the last axis by their index."""
+        return self._derive(self.uop.scatter_add(index.uop, rows, self.ndim - 1))
+
+    def _scatter_back_over_shards(self, last: Self, shards: int) -> Self:
+        """The sums of elements by the position, `last`, of an earlier one or their own, which does
+        not decrease. Of each shard, what belongs to earlier ones has one position there, the last
+        one of its shard, so one sum is communicated.
+        """
+        n = int(self.shape[-1])
+        block = -(-n // shards)
+        others = (None,) * (self.ndim - 1)
+        start = self.arange(shards, dtype=dtypes.int32).reshape(-1, 1) * block
+        x, index = (
+            y.pad_to(*others, shards * block).unflatten(-1, (shards, block)) for y in (self, last)
+        )
+        is_before = index < start
+        own = x._scatter_last(is_before.where(-1, index - start), block)
+        totals, positions = (
+            self._derive(reshard_scan_totals(y.uop, y.ndim - 1))
+            for y in (is_before.where(x, 0).sum(-1), is_before.where(index, -1).max(-1))
+        )
+        is_here = (positions.unsqueeze(-2) // block).eq(start // block)
+        received = is_here.where(totals.unsqueeze(-2), 0).sum(-1, keepdim=True)
+        received = received._derive(reshard_like(received.uop, index.uop))
+        at = index._slice_axis(index.ndim - 1, block - 1, block) - start
+        joined = own + received._scatter_last((at < 0).where(-1, at), block)
+        return joined.flatten(-2).shrink_to(*others, n)
 
     @in_float32
     def logcumsumexp(self, axis: int = 0) -> Self:
@@ -90,19 +123,28 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         >>> Tensor([0.0, -1000.0]).logcumsumexp().tolist()
         [0.0, 0.0]
         """
+        x = self._as_float()
         if not self.ndim:
-            return self._derive(self.uop)
-        x = self._unshard_axis(self._known_axis(axis, "logcumsumexp"), "logcumsumexp").transpose(
-            axis, -1
+            return x
+        dim = self._known_axis(axis, "logcumsumexp")
+        x = x.transpose(dim, -1)
+        shards = shard_count(x.uop, x.ndim - 1)
+        if shards == 1:
+            return x._logcumsumexp_last().transpose(dim, -1)
+        found = x._scan_over_shards(
+            shards, lambda y: y._logcumsumexp_last(), lambda y, z: y.logaddexp(z), -float("inf")
         )
-        n = x.shape[-1]
-        largest = x.detach()._scan(-1, Ops.MAX)
+        return found.transpose(dim, -1)
+
+    def _logcumsumexp_last(self) -> Self:
+        n = self.shape[-1]
+        largest = self.detach()._scan(-1, Ops.MAX)
         # inf - inf is NaN
         largest = largest.isinf().where(0, largest)
         before = self._triangle(n, n, 0)
-        shifted = x.unsqueeze(-2) - largest.unsqueeze(-1)
+        shifted = self.unsqueeze(-2) - largest.unsqueeze(-1)
         total = before.where(shifted, -float("inf")).exp().sum(-1)
-        return (total.log() + largest).transpose(axis, -1)
+        return total.log() + largest
 
     def _scan(self, axis: int, op: Ops) -> Self:
         dim = self._known_axis(axis, "a cumulative reduction")
@@ -110,21 +152,31 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
             return self._derive(self.uop)
         x = self.transpose(dim, -1)
         shards = shard_count(x.uop, x.ndim - 1)
-        last = x._scan_last(op) if shards == 1 else x._scan_over_shards(op, shards)
-        return last.transpose(dim, -1)
+        if shards == 1:
+            return x._scan_last(op).transpose(dim, -1)
+        found = x._scan_over_shards(
+            shards, lambda y: y._scan_last(op), lambda y, z: y._combine(op, z), _identity(self, op)
+        )
+        return found.transpose(dim, -1)
 
-    def _scan_over_shards(self, op: Ops, shards: int) -> Self:
+    def _scan_over_shards(
+        self,
+        shards: int,
+        scan: Callable[[Self], Self],
+        combine: Callable[[Self, Self], Self],
+        identity: Any,
+    ) -> Self:
         """A scan along a sharded last axis: each device scans its shard, and only the totals of the
         shards are communicated.
         """
         block = -(-self.shape[-1] // shards)
         others = (None,) * (self.ndim - 1)
-        x = self.pad_to(*others, shards * block).unflatten(-1, (shards, block))._scan_last(op)
+        x = scan(self.pad_to(*others, shards * block).unflatten(-1, (shards, block)))
         totals = x._slice_axis(x.ndim - 1, block - 1, block).squeeze(-1)
         totals = totals._derive(reshard_scan_totals(totals.uop, x.ndim - 2))
-        before = totals._scan_last(op).pad((1, -1), value=_identity(self, op)).unsqueeze(-1)
+        before = scan(totals).pad((1, -1), value=identity).unsqueeze(-1)
         before = before._derive(reshard_like(before.uop, x.uop))
-        return x._combine(op, before).flatten(-2).shrink_to(*others, self.shape[-1])
+        return combine(x, before).flatten(-2).shrink_to(*others, self.shape[-1])
 
     def _scan_last(self, op: Ops) -> Self:
         n = int(self.shape[-1])

@@ -328,8 +328,11 @@ class ElementwiseMixin(OperatorMixin):
         [True, False]
         """
         x = self.ufix(other if fits_dtype(other, self.dtype) else float(other))
-        # not abs(self - x), which wraps around for unsigned integers
         distance = self.maximum(x) - self.minimum(x)
-        near = distance <= atol + rtol * x.abs()
+        if distance.dtype in dtypes.sints:
+            # a difference that wrapped around is right modulo the range
+            unsigned = dtypes.uints[dtypes.sints.index(distance.dtype)]
+            distance = distance._derive(distance.uop.cast(unsigned))
+        near = distance <= atol + rtol * x._as_float().abs()
         close = (near & self.isfinite() & x.isfinite()) | self.eq(x)
         return close | (self.isnan() & x.isnan()) if equal_nan else close

@@ -15,7 +15,7 @@ from tinygrad.dtype import dtypes, sum_acc_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import argsort, prod
 from tinygrad.mixin.arithmetic import reverse_order
-from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.core import TensorCore, check_tensors
 from tinygrad.mixin.indexing import IndexingMixin
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import resolve, sint
@@ -108,6 +108,7 @@ class GatherMixin(IndexingMixin):
         return self._derive(self.uop.gather(positions.uop, positions.ndim - 1))
 
     def _check_index(self, op: str, axis: int, index: TensorCore) -> None:
+        check_tensors(op, index=index)
         if index.ndim != self.ndim:
             raise ArgumentError(
                 f"{op}: index of shape {index.shape} does not have {self.ndim} axes"
@@ -152,6 +153,7 @@ class GatherMixin(IndexingMixin):
         )
 
     def _scatter_source(self, index: Self, src: Any) -> Self:
+        check_tensors("scatter", index=index)
         if isinstance(src, TensorCore):
             return cast(Self, src).cast(self.dtype)
         return self.full(index.shape, src, dtype=self.dtype)
@@ -233,7 +235,7 @@ class GatherMixin(IndexingMixin):
         [[1, 0, 0], [0, 0, 1]]
         """
         if not dtypes.is_int(self.dtype):
-            raise ArgumentError(f"one_hot takes integers, not {self.dtype}")
+            raise ArgumentError(f"one_hot takes integers, not {self.dtype}; cast them with .int()")
         if num_classes < -1 or (num_classes == -1 and self.numel() == 0):
             raise ArgumentError(f"one_hot({num_classes}) of shape {self.shape}: give num_classes")
         count = int(self.max().item()) + 1 if num_classes == -1 else num_classes
@@ -250,8 +252,11 @@ class GatherMixin(IndexingMixin):
         """
         import numpy as np
 
+        check_tensors("masked_select", mask=mask)
         if mask.dtype is not dtypes.bool:
-            raise ArgumentError(f"masked_select takes a mask of bools, not {mask.dtype}")
+            raise ArgumentError(
+                f"masked_select takes a mask of bools, not {mask.dtype}; pass mask != 0"
+            )
         # the size of the result depends on the values
         chosen = np.flatnonzero(mask._broadcast_to(self.shape).numpy()).astype(np.int32)
         return self.flatten()[chosen]

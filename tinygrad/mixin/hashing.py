@@ -56,7 +56,7 @@ class HashMixin(GatherMixin, CastMixin):
         if cfg not in SPONGES:
             raise ArgumentError(f"keccak: {cfg!r} is none of {', '.join(SPONGES)}")
         if self.dtype is not dtypes.uint8:
-            raise TypeError(f"keccak takes bytes (uint8), not {self.dtype}")
+            raise TypeError(f"keccak takes bytes, not {self.dtype}; cast or bitcast to uint8")
         if not self.ndim:
             raise ArgumentError(
                 "keccak takes messages along the last axis; reshape one byte to (1,)"

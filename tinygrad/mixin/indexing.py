@@ -3,8 +3,8 @@
 Input: for each axis an int, a slice, None for a new axis, `...` for all remaining axes, or integers
 as a tensor or list, or for several axes a mask of bools. Output: the elements. Index tensors
 broadcast against each other; their axes replace the first indexed axis, or come first if a slice is
-between them. Indexing by tensors costs the size of the result. Indices out of range read as 0 and
-are not written.
+between them. Indexing by tensors costs the size of the result. Elements of index tensors that are
+out of range read as 0 and are not written; in lists and arrays they are errors.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
     def __iter__(self) -> Any:
         """Iterate along the first axis. Raises TypeError for a tensor without axes."""
         if self.ndim == 0:
-            raise TypeError("a tensor without axes cannot be iterated over")
+            raise TypeError("a tensor without axes cannot be iterated over; its value is item()")
         return (self[i] for i in range(int(self.shape[0])))
 
     def __setitem__(self, indices: Index, v: Any) -> None:
@@ -153,7 +153,30 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         if isinstance(indices, list) and any(_is_no_number(item) for item in indices):
             indices = tuple(indices)
         items = indices if isinstance(indices, tuple) else (indices,)
-        return self._with_all_axes([self._index_tensor(x) if _is_array(x) else x for x in items])
+        converted = [self._index_tensor(x) if _is_array(x) else x for x in items]
+        result = self._with_all_axes(converted)
+        arrays = {
+            id(x): item
+            for x, item in zip(converted, items, strict=True)
+            if x is not item and not isinstance(item, TensorCore) and x.dtype is not dtypes.bool
+        }
+        if arrays:
+            self._check_arrays(arrays, result)
+        return result
+
+    def _check_arrays(self, arrays: dict[int, Any], items: list[Any]) -> None:
+        """Raises IndexError where a number of a list or an array, by id of its tensor in `items`,
+        is out of range.
+        """
+        import numpy as np
+
+        axis = 0
+        for item in items:
+            if id(item) in arrays and isinstance(self.shape[axis], int):
+                positions = np.asarray(arrays[id(item)])
+                for position in (positions.min(), positions.max()) if positions.size else ():
+                    _axis_view(position, self.shape[axis], axis, self.shape)
+            axis += _axes_used(item)
 
     def _parse_index(self, items: list[Any]) -> View:
         axes: list[AxisView] = []
@@ -179,7 +202,7 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         """The index with `...` replaced by full slices."""
         dots = [i for i, item in enumerate(items) if item is Ellipsis]
         if len(dots) > 1:
-            raise ArgumentIndexError("an index can have only one ...")
+            raise ArgumentIndexError("an index can have only one ...; write : for further axes")
         used = sum(_axes_used(item) for item in items)
         if used > self.ndim:
             raise ArgumentIndexError(f"{used} indices are too many for shape {self.shape}")
@@ -222,7 +245,8 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         sizes = self.shape[axis : axis + mask.ndim]
         if not same_shape(mask.shape, sizes):
             raise ArgumentIndexError(
-                f"a mask of shape {mask.shape} does not fit axis {axis} of shape {self.shape}"
+                f"a mask of shape {mask.shape} does not fit axis {axis} of shape {self.shape}; it "
+                "must have the sizes of the axes that it selects from"
             )
 
     def _mask_of_rows(self, items: list[Any], ndim: int) -> Self | None:
@@ -416,7 +440,10 @@ def _slice_view(item: slice, size: sint) -> AxisView:
     bounds = (item.start, item.stop, item.step)
     if any(isinstance(x, UOp) for x in (*bounds, size)):
         if item.step not in (None, 1):
-            raise ArgumentIndexError(f"a slice with symbolic bounds has step 1, not {item.step}")
+            raise ArgumentIndexError(
+                f"a slice with symbolic bounds has step 1, not {item.step}; first slice with that "
+                "step and fixed bounds"
+            )
         start = 0 if item.start is None else item.start
         end = size if item.stop is None else item.stop
         start = start + size if isinstance(start, int) and start < 0 else start

@@ -15,9 +15,9 @@ from tinygrad.errors import ArgumentError
 from tinygrad.execution.capture import check_readable
 from tinygrad.mixin.conversion import ConversionMixin
 from tinygrad.sharding import Sharding
-from tinygrad.storage import dlpack
-from tinygrad.storage.host_arrays import shared_node
-from tinygrad.storage.host_values import view_array
+from tinygrad.storage.host import dlpack
+from tinygrad.storage.host.arrays import shared_node
+from tinygrad.storage.host.values import view_array
 from tinygrad.storage.realization import store_constant
 from tinygrad.storage.views import is_uniform
 from tinygrad.uop.device_value import DeviceLike

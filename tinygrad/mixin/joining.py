@@ -151,6 +151,11 @@ class JoiningMixin(CreationMixin):
 
     def _pairs(self, padding: Sequence[Any]) -> Padding:
         """Padding as (before, after) for each axis."""
+        if not isinstance(padding, Sequence) or isinstance(padding, str):
+            raise TypeError(
+                f"pad takes (before, after) for each axis, or numbers from the last axis on, not "
+                f"{padding!r}"
+            )
         if padding and not any(p is None or isinstance(p, (tuple, list)) for p in padding):
             if len(padding) % 2:
                 raise ArgumentError(f"pad{tuple(padding)}: flat padding comes in pairs")

@@ -13,7 +13,7 @@ from typing import Any, Self
 from tinygrad.dtype import least_upper_float, sum_acc_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.mixin.activation import ActivationMixin
-from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.formulas import binary_cross_entropy
 from tinygrad.mixin.gather import GatherMixin
 from tinygrad.mixin.precision import in_float32
@@ -43,7 +43,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         >>> round(Tensor([0.5]).binary_crossentropy(Tensor([1.0])).item(), 4)
         0.6931
         """
-        _check_target("binary_crossentropy", Y)
+        check_tensors("binary_crossentropy", targets=Y)
         target, probability = Y._operands(self, False, "binary_crossentropy")
         dtype = least_upper_float(target.dtype)
         nodes = probability.cast(dtype), target.cast(dtype)
@@ -58,8 +58,9 @@ class LossMixin(GatherMixin, ActivationMixin):
         >>> round(Tensor([0.0]).binary_crossentropy_logits(Tensor([1.0])).item(), 4)
         0.6931
         """
-        _check_target("binary_crossentropy_logits", Y)
-        yes, no = self.logsigmoid(), self.neg().logsigmoid()
+        check_tensors("binary_crossentropy_logits", targets=Y)
+        logits = self._as_float()
+        yes, no = logits.logsigmoid(), logits.neg().logsigmoid()
         positive = Y * yes if pos_weight is None else Y * yes * pos_weight
         return (positive + (1 - Y) * no).neg()._reduced_loss(reduction)
 
@@ -97,7 +98,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         >>> round(Tensor([[0.0, 0.0]]).sparse_categorical_crossentropy(Tensor([1])).item(), 4)
         0.6931
         """
-        _check_target("sparse_categorical_crossentropy", Y)
+        check_tensors("sparse_categorical_crossentropy", targets=Y)
         _check_smoothing(label_smoothing)
         if reduction not in _REDUCTIONS:
             raise ArgumentError(f"reduction={reduction!r} is none of {', '.join(_REDUCTIONS)}")
@@ -127,7 +128,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         >>> round(Tensor([[0.0, 0.0]]).cross_entropy(Tensor([1])).item(), 4)
         0.6931
         """
-        _check_target("cross_entropy", Y)
+        check_tensors("cross_entropy", targets=Y)
         _check_smoothing(label_smoothing)
         axis = 0 if self.ndim == 1 else 1
         classes = self.shape[axis]
@@ -163,7 +164,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         >>> Tensor([[-1.0, -2.0]]).nll_loss(Tensor([1])).item()
         2.0
         """
-        _check_target("nll_loss", Y)
+        check_tensors("nll_loss", targets=Y)
         axis = 0 if self.ndim == 1 else 1
         order = (*(i for i in range(self.ndim) if i != axis), axis)
         log_probs = self.permute(order)._select_target_class(Y)
@@ -180,14 +181,6 @@ class LossMixin(GatherMixin, ActivationMixin):
 def _is_class(Y: Any, classes: Any) -> Any:
     """Whether each target is a class."""
     return (Y >= 0) & (Y < classes)
-
-
-def _check_target(loss: str, target: Any) -> None:
-    if not isinstance(target, TensorCore):
-        raise TypeError(
-            f"{loss} takes a tensor of targets, not {target!r} of type {type(target).__name__}; "
-            "wrap it: Tensor(...)"
-        )
 
 
 def _check_smoothing(label_smoothing: float) -> None:

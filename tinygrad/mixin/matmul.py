@@ -12,7 +12,7 @@ from typing import Any, Self
 from tinygrad.dtype import DTypeLike, least_upper_dtype, sum_acc_dtype, to_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import argfix
-from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.core import TensorCore, check_tensors
 from tinygrad.mixin.precision import in_float32
 from tinygrad.mixin.reduce import ReduceMixin
 from tinygrad.uop.broadcast import SymbolicShape
@@ -47,7 +47,9 @@ class MatmulMixin(ReduceMixin):
         [21, 43]
         """
         if not isinstance(w, MatmulMixin):
-            raise TypeError(f"dot takes a tensor, not {w!r} of type {type(w).__name__}")
+            raise TypeError(
+                f"dot takes a tensor, not {w!r} of type {type(w).__name__}; wrap it in Tensor()"
+            )
         x, dx, dw = self, self.ndim, w.ndim
         if not (dx and dw):
             raise ArgumentError(f"dot of shapes {x.shape} and {w.shape}: both need an axis; use *")
@@ -88,6 +90,7 @@ class MatmulMixin(ReduceMixin):
         >>> Tensor([1, 2]).linear(Tensor([[1, 0], [0, 1]]), Tensor([10, 20])).tolist()
         [11, 22]
         """
+        check_tensors("linear", weight=weight, bias=self if bias is None else bias)
         if dtype is not None:
             cast_bias = None if bias is None else bias.cast(dtype)
             return self.cast(dtype).linear(weight.cast(dtype), cast_bias)
@@ -111,6 +114,8 @@ class MatmulMixin(ReduceMixin):
         [21, 43]
         """
         tensors: tuple[Self, ...] = argfix(*operands)
+        for x in tensors:
+            check_tensors("einsum", operand=x)
         inputs, output = _parse_einsum(formula, [x.ndim for x in tensors])
         order = sorted(_einsum_sizes(formula, inputs, [x.shape for x in tensors]))
         aligned = [x._align_axes(letters, order) for letters, x in zip(inputs, tensors)]

@@ -14,10 +14,11 @@ from tinygrad.errors import ArgumentError
 from tinygrad.helpers import all_int, argfix, flatten, prod
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.symbolic_range import check_range
-from tinygrad.storage.host_values import bound_size
+from tinygrad.storage.host.values import bound_size
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, format_shape
 from tinygrad.uop.ops import UOp, WindowArg, sint, smax
+from tinygrad.uop.reshard import shard_count
 from tinygrad.uop.sint import same_size
 
 Padding = tuple[tuple[sint, sint], ...]
@@ -392,7 +393,10 @@ class MovementMixin(TensorCore):
         """Sliding windows over `axes`, whose sizes become the counts; windows are the last axes."""
         if not all_int(tuple(self.shape[axis] for axis in axes)):
             return self._symbolic_windows(axes, sizes, strides, dilations)
-        if all(k <= s and (d == 1 or k == 1) for k, s, d in zip(sizes, strides, dilations)):
+        are_disjoint = all(
+            k <= s and (d == 1 or k == 1) for k, s, d in zip(sizes, strides, dilations)
+        )
+        if are_disjoint and all(map(self._has_whole_strides, axes, strides)):
             return self._disjoint_windows(axes, sizes, strides)
         shape, count = self.shape, self.ndim
         wide = self.reshape((*shape, *(1,) * len(sizes))).expand((*shape, *sizes))
@@ -401,6 +405,13 @@ class MovementMixin(TensorCore):
             for i, (axis, k, s, d) in enumerate(zip(axes, sizes, strides, dilations))
         )
         return self._derive(wide.uop.window(WindowArg(windows)))
+
+    def _has_whole_strides(self, axis: int, stride: int) -> bool:
+        """Whether each shard of an axis is a multiple of `stride`, so that a reshape to groups of
+        that many elements moves none of them.
+        """
+        shards = shard_count(self.uop, axis)
+        return shards == 1 or int(self.shape[axis]) % (shards * stride) == 0
 
     def _symbolic_windows(
         self,

@@ -236,7 +236,8 @@ class ReduceMixin(CreationMixin):
 
     def _shifted_exp(self, axis: Axis) -> tuple[Self, Self, Self]:
         """The elements minus the maximum, their exponentials, and the sums of these."""
-        shifted = self - self.max(axis, keepdim=True).detach()
+        x = self._as_float()
+        shifted = x - x.max(axis, keepdim=True).detach()
         exponentials = shifted.exp()
         return shifted, exponentials, exponentials.sum(axis, keepdim=True)
 
@@ -273,8 +274,9 @@ class ReduceMixin(CreationMixin):
         >>> Tensor([1000.0, -1000.0]).logsumexp().item()
         1000.0
         """
-        largest = self.max(axis, keepdim=True).detach()
+        x = self._as_float()
+        largest = x.max(axis, keepdim=True).detach()
         # inf - inf is NaN
         largest = largest.isinf().where(0, largest)
-        total = (self - largest).exp().sum(axis, keepdim).log()
+        total = (x - largest).exp().sum(axis, keepdim).log()
         return total + largest.reshape(total.shape)

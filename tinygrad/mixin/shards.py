@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from tinygrad.mixin.core import TensorCore
 from tinygrad.sharding import Sharding, ShardingError
-from tinygrad.storage.host_arrays import array_node, host_array
-from tinygrad.storage.host_shards import shards_of_local_array
+from tinygrad.storage.host.arrays import array_node, host_array
+from tinygrad.storage.host.shards import shards_of_local_array
 from tinygrad.storage.placement import canonical_layout
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp

@@ -15,7 +15,7 @@ from tinygrad.mixin.creation import CreationMixin
 from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.storage.assignment import assign, value_to_write
 from tinygrad.storage.files import write
-from tinygrad.storage.leaves import assigned_value
+from tinygrad.storage.gradients.leaves import assigned_value
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.placement import in_own_memory

@@ -162,7 +162,7 @@ def _padding(
     if not isinstance(padding, str):
         return padding
     if padding.lower() != "same":
-        raise ArgumentError(f'padding={padding!r} is neither a number nor "same"')
+        raise ArgumentError(f'padding={padding!r} is not known; pass "same", a number or a tuple')
     if any(step != 1 for step in make_tuple(stride, len(kernel_size))):
         raise ArgumentError(f'padding="same" needs stride 1, not {stride}: the size would change')
     dilations = make_tuple(dilation, len(kernel_size))

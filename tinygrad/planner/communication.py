@@ -14,19 +14,12 @@ from typing import Any
 
 from tinygrad.dtype import DType
 from tinygrad.helpers import ceildiv, prod
-from tinygrad.schedule.multi import transfer_kind
 from tinygrad.schedule.spmd.collectives import (
     all_reduce,
     choose_algorithm,
     partial_sum_count,
 )
 from tinygrad.schedule.spmd.local import local_device, local_shape, max_shape
-from tinygrad.schedule.spmd.partial_layouts import (
-    group_size,
-    scattered_first,
-    sliced_source,
-    stack_layout,
-)
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.settings import ALL2ALL, RING
 from tinygrad.sharding import (
@@ -37,6 +30,13 @@ from tinygrad.sharding import (
     allreduce_seconds,
     current_topology,
     elements_per_link,
+    gather_stages,
+    group_size,
+    scatter_stages,
+    scattered_first,
+    sliced_source,
+    stack_layout,
+    transfer_kind,
     transfer_seconds,
 )
 from tinygrad.uop import Ops
@@ -96,11 +96,20 @@ def is_even(layout: TensorDevice, shape: Ints) -> bool:
     return isinstance(layout, str) or (not layout.has_intervals and layout.is_even(shape))
 
 
+def is_in_stages(source: TensorDevice, target: TensorDevice, shape: Ints, itemsize: int) -> bool:
+    """Whether a change of layout is an all-gather between nodes, and then within each."""
+    if not isinstance(source, Sharding) or not isinstance(target, Sharding):
+        return False
+    return gather_stages(source, target, shape, itemsize) is not None
+
+
 def _copy(
     kind: str, source: TensorDevice, target: TensorDevice, shape: Ints, itemsize: int
 ) -> tuple[CommCost, ...]:
     """The cost of a change of layout in one round; () if shards are uneven."""
     if not (is_even(source, shape) and is_even(target, shape)):
+        return ()
+    if is_in_stages(source, target, shape, itemsize):
         return ()
     sent = elements_per_link(current_topology(), source, target, shape)
     nbytes = sum(count for _, count in sent) * itemsize
@@ -126,6 +135,8 @@ def _all_reduce(
     if num_partials != count and not (is_whole and algorithm == "nccl"):
         return ()
     if not is_whole and scattered_first(source, target, shape, itemsize, count) is not None:
+        return ()
+    if not is_whole and scatter_stages(source, target, shape, itemsize) is not None:
         return ()
     if not is_whole:
         up = [p + 1 if isinstance(p, int) else p for p in target.axes]

@@ -9,6 +9,7 @@ planning takes no longer with more devices.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 from tinygrad.device import Device
 from tinygrad.execution.temporaries import memory_layout
@@ -19,9 +20,17 @@ from tinygrad.schedule.multi import LayoutLowering, local_rules
 from tinygrad.schedule.pipeline import PlanOptions, plan_graph
 from tinygrad.schedule.spmd.collectives import choose_algorithm, reduce_leading_axis
 from tinygrad.schedule.spmd.local import local_shape, max_shape, pad_flat
-from tinygrad.schedule.spmd.partial_layouts import group_size, scattered_first, sliced_source
-from tinygrad.schedule.spmd.transfer import is_local_slice
-from tinygrad.sharding import LocalDevices, Sharding, current_topology
+from tinygrad.sharding import (
+    LocalDevices,
+    Sharding,
+    current_topology,
+    gather_stages,
+    group_size,
+    is_local_slice,
+    scatter_stages,
+    scattered_first,
+    sliced_source,
+)
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import BufferArg, CommInfo, Message, TransferArg
 from tinygrad.uop.device_value import Spmd, TensorDevice, device_names, tensor_device
@@ -104,11 +113,24 @@ def _change_layout(node: UOp, ctx: OneDeviceLowering) -> UOp:
     if isinstance(source, Sharding) and source.is_partial:
         whole = _reduced(value, source, target, max_shape(node.shape), info)
     elif is_even(source, max_shape(node.shape)) and is_even(target, max_shape(node.shape)):
-        whole = _message(value, target, sizes, info)
+        whole = _message(_first_stage(value, source, target, node.shape, info), target, sizes, info)
     else:
         # uneven blocks are packed by the sender and unpacked by the receiver
         whole = _message(value.contiguous(), target, sizes, info).contiguous()
     return whole if sizes == shape else whole.shrink(tuple((0, size) for size in shape))
+
+
+def _first_stage(
+    value: UOp, source: TensorDevice, target: TensorDevice, shape: tuple[sint, ...], info: CommInfo
+) -> UOp:
+    """What the device receives from other nodes before an all-gather within its own."""
+    if not isinstance(source, Sharding) or not isinstance(target, Sharding):
+        return value
+    stages = gather_stages(source, target, max_shape(shape), value.dtype.itemsize)
+    if stages is None:
+        return value
+    sizes = cast(Ints, stages.between.local_shape(stages.shape))
+    return _message(value, target, sizes, replace(info, line=""))
 
 
 def _message(value: UOp, target: TensorDevice, sizes: Ints, info: CommInfo) -> UOp:
@@ -137,6 +159,14 @@ def _reduced(
             rows = (count // group_size(between), *part)
             stack = reduce_leading_axis(_message(value, between, rows, replace(info, line="")), op)
             return _reduced(stack.reshape(part), between, target, shape, info)
+        stages = scatter_stages(source, target, shape, value.dtype.itemsize)
+        if stages is not None:
+            part = cast(Ints, stages.between.local_shape(stages.shape))
+            rows = (count // group_size(stages.between), *part)
+            value = reduce_leading_axis(
+                _message(value, stages.between, rows, replace(info, line="")), op
+            )
+            count = group_size(stages.between)
     if not is_whole or choose_algorithm(source, value.nbytes) == "direct":
         stack = _message(value, target, (count, *sizes), info)
         return reduce_leading_axis(stack, op).reshape(sizes)

@@ -23,7 +23,14 @@ from tinygrad.ranks.alone import alone
 from tinygrad.ranks.ending import Ends
 from tinygrad.ranks.mpi import MpiWire, RanksError
 from tinygrad.settings import CPU_COUNT, DEBUG, RANK_DEVICES, RANK_HOST, RANKS, getenv
-from tinygrad.sharding import LocalDevices, Rank, Topology, set_local_devices, set_topology
+from tinygrad.sharding import (
+    PROCESSES,
+    LocalDevices,
+    Rank,
+    Topology,
+    set_local_devices,
+    set_topology,
+)
 
 __all__ = ["RanksError", "alone", "end_all", "gather", "join", "listen", "rank", "size", "tell"]
 
@@ -118,16 +125,20 @@ def join(transport: str = "mpi", per_rank: int | None = None) -> None:
         )
     if world.size == 1:
         return
+    # a process that is alone loads no runtime before it uses one
+    from tinygrad.runtime.support.host_memory import use_huge_pages
+
     joined = _Joined.rank = Rank(world.rank, world.size, per_rank or RANK_DEVICES.value)
     hosts: list[str] = world.allgather(RANK_HOST.value or mpi.Get_processor_name())
     if not CPU_COUNT.value:
         on_host = hosts.count(hosts[joined.number])
         CPU_COUNT.value = max(1, len(os.sched_getaffinity(0)) // on_host)
-    if len(set(hosts)) > 1:
-        set_topology(Topology(nodes=_devices_of_hosts(hosts, joined.per_rank)))
+    nodes = _devices_of_hosts(hosts, joined.per_rank) if len(set(hosts)) > 1 else ()
+    set_topology(Topology(nodes=nodes, same_memory=PROCESSES))
     wire = _Joined.wire = MpiWire(mpi, joined)
     set_local_devices(LocalDevices(rank=joined))
     set_wire(wire)
+    use_huge_pages()
     # from now on the wire collects garbage, at the same steps in all ranks
     collect_with_others()
     _Joined.ends = Ends(mpi, wire)

@@ -8,6 +8,7 @@ sees another history raises an error with the lines of both.
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 import os
@@ -52,6 +53,10 @@ OLD_GARBAGE_STEPS = 2000
 """All garbage is, after this many steps that are no replays: it takes a tenth of a second."""
 
 
+DIGESTS = (1 << 61) - 1
+"""Digests of all steps so far are below this prime."""
+
+
 class RanksError(RuntimeError):
     """Processes cannot join, did not do the same, or do not answer."""
 
@@ -62,9 +67,21 @@ class _Step(NamedTuple):
     """
 
     number: int
-    digest: bytes
+    digest: int
     what: str
     line: str
+
+
+# in a third of the time of `_Step()`
+_new_step = functools.partial(tuple.__new__, _Step)
+# of the polynomial that is the digest of all steps
+_POINT = int.from_bytes(hashlib.blake2b(b"steps", digest_size=7).digest(), "little")
+
+
+@functools.lru_cache(256)
+def _number(digest: bytes) -> int:
+    """A digest as a number; replays of one function have one."""
+    return int.from_bytes(hashlib.blake2b(digest, digest_size=7).digest(), "little")
 
 
 class _Ticket:
@@ -77,7 +94,7 @@ class _Ticket:
         self.memory = [_memory(message.buffer) for message in messages]
         self.requests: list[Any] = []
         self.what = f"{len(messages)} messages"
-        self._staged = [
+        self.staged = [
             (message, memory)
             for message, memory in zip(messages, self.memory, strict=True)
             if isinstance(memory, bytearray)
@@ -85,13 +102,13 @@ class _Ticket:
 
     def fill(self) -> None:
         """Copy what is sent to its staging memory."""
-        for message, memory in self._staged:
+        for message, memory in self.staged:
             if message.is_sent:
                 message.buffer.copyout(memoryview(memory))
 
     def empty(self) -> None:
         """Copy what was received from its staging memory."""
-        for message, memory in self._staged:
+        for message, memory in self.staged:
             if not message.is_sent:
                 message.buffer.copyin(memoryview(memory))
 
@@ -121,11 +138,12 @@ class MpiWire:
     def __init__(self, mpi: Any, rank: Rank) -> None:
         self.rank = rank
         self._mpi = mpi
+        self._test, self._start_all = mpi.Request.Testall, mpi.Prequest.Startall
         self._messages, self._control = mpi.COMM_WORLD.Dup(), mpi.COMM_WORLD.Dup()
         self._values = mpi.COMM_WORLD.Dup()
         self._beside = BesideWire(mpi.COMM_WORLD.Dup())
         self._has_threads: bool = mpi.Query_thread() == mpi.THREAD_MULTIPLE
-        self.history: deque[_Step] = deque([_Step(0, b"", "the start", "?")], KEPT_STEPS)
+        self.history: deque[_Step] = deque([_Step(0, 1, "the start", "?")], KEPT_STEPS)
         self.while_waiting: Callable[[], None] = lambda: None
         self._fixed_tag: int | None = None
         # steps that are no replays, since all garbage was collected
@@ -144,14 +162,16 @@ class MpiWire:
     def note(self, digest: bytes, what: str, tag: int | None = None) -> None:
         """All ranks do this next."""
         last = self.history[-1]
-        found = hashlib.blake2b(last.digest + digest, digest_size=8).digest()
-        self.history.append(_Step(last.number + 1, found, what, find_user_line()))
+        found = (last.digest * _POINT + _number(digest)) % DIGESTS
+        self.history.append(_new_step((last.number + 1, found, what, find_user_line())))
         self._fixed_tag = tag
-        self._planned += tag is None
-        if self._planned >= OLD_GARBAGE_STEPS:
-            self._planned = 0
-            gc.collect()
-        elif last.number % GARBAGE_STEPS == 0:
+        if tag is None:
+            self._planned += 1
+            if self._planned >= OLD_GARBAGE_STEPS:
+                self._planned = 0
+                gc.collect()
+                return
+        if last.number % GARBAGE_STEPS == 0:
             gc.collect(1)
 
     def start(self, messages: Sequence[RemoteMessage]) -> _Ticket:
@@ -171,13 +191,16 @@ class MpiWire:
         """Start the messages of a prepared ticket once more."""
         if not ticket.requests:
             self._request(ticket, self._messages.Recv_init, self._messages.Send_init)
-        ticket.fill()
-        self._mpi.Prequest.Startall(ticket.requests)
+        if ticket.staged:
+            ticket.fill()
+        self._start_all(ticket.requests)
 
     def wait(self, ticket: _Ticket) -> None:
         """Wait for the messages of a ticket. Raises RanksError if they do not come."""
-        self._wait(ticket.requests, ticket.what)
-        ticket.empty()
+        if not self._test(ticket.requests):
+            self._wait(ticket.requests, ticket.what)
+        if ticket.staged:
+            ticket.empty()
 
     def _request(
         self, ticket: _Ticket, receive: Callable[..., Any], send: Callable[..., Any]
@@ -279,7 +302,7 @@ class MpiWire:
             ticket.free()
         self._lines.clear()
         self.history.clear()
-        self.history.append(_Step(number, digest, "a new start", find_user_line()))
+        self.history.append(_Step(number, _number(digest), "a new start", find_user_line()))
 
     def leave(self) -> None:
         """Wait for all ranks to end, so that none ends while another needs it. Raises RanksError if
@@ -289,8 +312,8 @@ class MpiWire:
 
         self.note(b"end", "the end of the program")
         what = "the end of all ranks"
-        own = np.frombuffer(self.history[-1].digest, np.uint8)
-        found = np.empty((self.rank.size, own.size), np.uint8)
+        own = np.array([self.history[-1].digest])
+        found = np.empty((self.rank.size, 1), own.dtype)
         self._wait([self._messages.Iallgather(own, found)], what)
         if (found != own).any():
             self._find_divergence(what)
@@ -305,7 +328,7 @@ class MpiWire:
         """The tag of messages of the last step."""
         if self._fixed_tag is not None:
             return self._fixed_tag
-        return int.from_bytes(self.history[-1].digest, "little") % TAGS
+        return self.history[-1].digest % TAGS
 
     # ---- waiting ----
 
@@ -328,7 +351,7 @@ class MpiWire:
             self._waits = False
 
     def _poll(self, requests: list[Any], what: str) -> None:
-        test, polls = self._mpi.Request.Testall, 0
+        test, polls = self._test, 0
         if test(requests):
             return
         start = time.monotonic()

@@ -15,6 +15,7 @@ from tinygrad.renderer.base import (
     memory_dtype,
     parameters,
     pointer_of,
+    tensor_maps,
 )
 from tinygrad.renderer.target import LaunchShape, Target
 
@@ -30,6 +31,7 @@ __all__ = [
     "memory_dtype",
     "parameters",
     "pointer_of",
+    "tensor_maps",
 ]
 
 DIALECTS = ("llvm", "c", "cuda", "hip", "opencl", "metal")

@@ -24,6 +24,12 @@ renderer walks it once and names every node that has a value.
 - `MMA_ASYNC(sums, a, b)` (arg: an `AsyncProduct`) begins `sums += a @ b` of operands in shared
   memory, in several warps. MMA_BEGIN comes before a group of them, MMA_COMMIT ends it, and
   `MMA_WAIT(sums)` waits as COPY_WAIT does. ASYNC_FENCE lets them see what the thread wrote.
+- `COPY_BULK(shared address, mbarrier address, box)` begins a copy of `BOX(pointer, *coordinates)`
+  (arg: a `TensorMap`), innermost coordinate first. One thread does that, after MBARRIER_INIT and
+  MBARRIER_EXPECT (arg: bytes), which begins a phase of the mbarrier. The phase ends when so many
+  bytes were copied. `MBARRIER_WAIT(address, parity)` waits for that of the phase's number. The
+  arg of a COPY_BULK is the number of neighbouring blocks that are a cluster: it copies to the same
+  place of each, and signals each. A BARRIER with such an arg waits for the threads of all.
 - On a target with warps, vectors are loaded and stored only: aligned to their size, with one
   condition for all lanes. GEP takes their lanes and VECTORIZE builds them.
 - `IF(condition)` opens a branch, `ENDIF(if)` closes it.
@@ -49,6 +55,7 @@ from dataclasses import dataclass, field
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.target import LaunchShape, Target
+from tinygrad.renderer.tensor_map import TensorMap
 from tinygrad.text import to_function_name
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp, sint
@@ -172,3 +179,8 @@ def parameters(linear: list[UOp]) -> tuple[list[UOp], list[UOp]]:
     pointers = sorted({u for u in linear if u.op is Ops.DEFINE_GLOBAL}, key=lambda u: int(u.arg))
     variables = sorted({u for u in linear if u.op is Ops.DEFINE_VAR}, key=lambda u: str(u.arg[0]))
     return pointers, variables
+
+
+def tensor_maps(linear: list[UOp]) -> list[tuple[UOp, TensorMap]]:
+    """The pointer and the description of each tensor map, which follow a kernel's parameters."""
+    return list(dict.fromkeys((u.src[0], u.arg) for u in linear if u.op is Ops.BOX))

@@ -12,6 +12,7 @@ from tinygrad.renderer.target import Target
 # Guide, technical specifications); those of later ones are the last that is known
 SHARED_KIB = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 ASYNC_COPY_CAPABILITY = 80
+BULK_COPY_CAPABILITY = 90
 # threads and blocks of a multiprocessor, and KiB of its shared memory; likewise
 UNIT_THREADS = {70: 2048, 75: 1024, 80: 2048, 86: 1536, 90: 2048, 120: 1536}
 UNIT_BLOCKS = {70: 32, 75: 16, 80: 32, 86: 16, 89: 24, 90: 32}
@@ -50,6 +51,7 @@ def nvidia_target(architecture: str, units: int = 108) -> Target:
         enough_items=1 << 20,
         parallel_work=1,
         has_async_copy=capability >= ASYNC_COPY_CAPABILITY,
+        has_bulk_copy=capability >= BULK_COPY_CAPABILITY,
         matrix=matrix_instructions("cuda", architecture),
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer.matrix_instruction import MatrixInstruction
+from tinygrad.renderer.tensor_map import TensorMap
 from tinygrad.uop.ops import UOp, sint, sym_infer
 
 PACKED_ITEMS = 256
@@ -61,6 +62,8 @@ class Target:
     """Elementary steps below which a kernel runs as one work item: a launch would cost more."""
     has_async_copy: bool = False
     """Whether threads may copy to shared memory and continue meanwhile."""
+    has_bulk_copy: bool = False
+    """Whether one thread may begin copies of boxes of a tensor to shared memory."""
     matrix: tuple[MatrixInstruction, ...] = ()
     """The matrix instructions of a warp, the preferred ones first."""
 
@@ -82,12 +85,14 @@ class Target:
 class LaunchShape:
     """How many threads a kernel runs on: `grid` work items of `block` threads each.
 
-    `shared` are the bytes of shared memory that a work item is given at the launch.
+    `shared` are the bytes of shared memory that a work item is given at the launch. `maps` are the
+    tensor maps that follow the arguments, each with the number of the buffer that it describes.
     """
 
     grid: sint
     block: int = 1
     shared: int = 0
+    maps: tuple[tuple[int, TensorMap], ...] = ()
 
     def resolve(self, values: dict[str, int]) -> LaunchShape:
         """The shape for the values of its Variables, by name."""

@@ -234,19 +234,37 @@ class CLDevice(Compiled):
 
 
 @functools.cache
-def find_cards() -> tuple[tuple[Any, Any], ...]:
-    """The devices of all drivers that have shared virtual memory, each with its context."""
+def find_cards() -> tuple[tuple[tuple[Any, Any], ...], tuple[str, ...]]:
+    """The devices of all drivers that have shared virtual memory, each with its context; and why
+    other devices cannot be used."""
     try:
         platforms = cl.get_platforms()
     except cl.Error:
-        return ()
+        return (), ()
     found: list[tuple[Any, Any]] = []
+    unusable: list[str] = []
     for platform in platforms:
         with contextlib.suppress(cl.Error):
             cards = [card for card in platform.get_devices() if _has_shared_memory(card)]
             context = cl.Context(cards) if cards else None
-            found += [(context, card) for card in cards]
-    return tuple(found)
+            for card in cards:
+                if reason := _refusal(context, card):
+                    unusable.append(f"{platform.version} cannot compile for {card.name}: {reason}")
+                else:
+                    found.append((context, card))
+    return tuple(found), tuple(unusable)
+
+
+def _refusal(context: Any, card: Any) -> str:
+    """Why the driver cannot compile for a CPU, or "": PoCL rejects CPUs newer than its LLVM."""
+    if not card.type & cl.device_type.CPU:
+        return ""
+    try:
+        cl.Program(context, "__kernel void empty() {}").build([], [card], **NO_CACHE)
+    except cl.Error as error:
+        reasons = [line for line in str(error).splitlines() if line.startswith("error:")]
+        return reasons[0].removeprefix("error:").strip() if reasons else str(error)
+    return ""
 
 
 def _has_shared_memory(card: Any) -> bool:
@@ -258,7 +276,12 @@ def _has_shared_memory(card: Any) -> bool:
 
 def open_device(name: str) -> Compiled:
     """Opens an OpenCL device: cards are numbered through all drivers."""
-    cards = find_cards()
+    cards, unusable = find_cards()
+    if not cards and unusable:
+        raise DeviceError(
+            f"{name} needs an OpenCL driver that knows this CPU, or that of a GPU: "
+            f"{'; '.join(unusable)}; install a newer driver"
+        )
     if not cards:
         raise DeviceError(
             f"{name} needs an OpenCL driver with shared virtual memory (OpenCL 2.0): install that "

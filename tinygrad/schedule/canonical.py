@@ -1,10 +1,9 @@
-"""The canonical form of a graph, the key of the plan cache: buffers numbered, bindings removed.
+"""The canonical form of a graph, which is the key of the plan cache.
 
-Input: a SINK of the tensor graph. Output: the same graph over canonical BUFFERs 0, 1, ... in the
-order of first use, the real BUFFERs that they stand for, and the values of bound Variables. Ops
-that concern gradients alone are removed too.
-Invariant: graphs that differ only in their buffers and bound values have the same canonical SINK,
-as one object.
+Input: a SINK of the tensor graph. Output: the same graph with BUFFERs numbered in the order of
+first use, unbound Variables, and without ops that concern gradients alone; and apart from it, the
+real BUFFERs and the values of the Variables. Invariant: graphs that differ only in their buffers
+and bound values have the same canonical SINK, as one object.
 """
 
 from __future__ import annotations
@@ -34,8 +33,10 @@ class Canonical(NamedTuple):
     lines: tuple[str, ...]
 
     def line(self, number: int) -> str:
-        """The user's line with a number. It is not known of a node without buffers below, which is
-        equal to one of another graph, and has the number that it has there.
+        """The user's line with this number, "?" if it is not known.
+
+        It is not known for a node that reads no buffer: the node is shared with another graph, and
+        has its line's number there.
         """
         return self.lines[number] if number < len(self.lines) else "?"
 
@@ -61,23 +62,23 @@ def canonicalize(sink: UOp) -> Canonical:
         op, arg, src = node.op, node.arg, node.src
         if op in _FOR_GRADIENTS:
             # gradients were computed before scheduling
-            new = done[src[0]]
-        elif src and op is not Ops.BIND:
-            src = tuple([done[x] for x in src])
-            if op in _HAS_SIZES and not _is_known(arg):
-                arg = _without_bindings(arg, values)
-            elif op is Ops.ASSIGN:
-                arg = ranks[node]
-            if src == node.src and arg is node.arg:
-                new = node
-            else:
-                new = UOp(op, node.dtype, src, arg)
-                if op in GroupOp.Communication:
-                    new.user_line = len(lines)
-                    lines.append("?" if node.user_line is None else str(node.user_line))
-        else:
-            new = node if op is Ops.CONST else _canonical_leaf(node, found, values)
-        done[node] = new
+            done[node] = done[src[0]]
+            continue
+        if not src or op is Ops.BIND:
+            done[node] = node if op is Ops.CONST else _canonical_leaf(node, found, values)
+            continue
+        src = tuple([done[x] for x in src])
+        if op in _HAS_SIZES and not _is_known(arg):
+            arg = _without_bindings(arg, values)
+        elif op is Ops.ASSIGN:
+            arg = ranks[node]
+        if src == node.src and arg is node.arg:
+            done[node] = node
+            continue
+        new = done[node] = UOp(op, node.dtype, src, arg)
+        if op in GroupOp.Communication:
+            new.user_line = len(lines)
+            lines.append("?" if node.user_line is None else str(node.user_line))
     return Canonical(done[sink], tuple(found), values, tuple(writes), tuple(lines))
 
 
@@ -98,7 +99,7 @@ def _canonical_leaf(node: UOp, buffers: list[UOp], values: dict[str, int]) -> UO
 
 
 def _ranks(writes: list[UOp]) -> dict[UOp, int]:
-    """The numbers of the assignments to each buffer, from 0, however many were made before."""
+    """The number of each assignment among those to its buffer in this graph, from 0."""
     numbers: dict[UOp, set[int]] = {}
     assignments = [node for node in writes if node.op is Ops.ASSIGN]
     for node in assignments:

@@ -33,8 +33,8 @@ class StorageEntry:
 
 
 class StorageSlice(NamedTuple):
-    """`size` elements of `dtype` from byte `offset` of an entry, on its device number `device`, or
-    on as many devices from that one on as `device_count` says.
+    """`size` elements of `dtype` from byte `offset` of an entry, on `device_count` of its devices,
+    from number `device` on.
     """
 
     entry: int
@@ -174,24 +174,24 @@ def with_entries(item: Item, names: Mapping[int, int]) -> Item:
 
 @dataclass(frozen=True, eq=False)
 class ExecutionPlan:
-    """Items in the order in which they run; `outputs[i]` are the slices that hold output number i,
-    or None where the output is a buffer or was assigned to one.
-
-    `written` are the entries that items write, `variables` the Variables that they read. The plan
-    has the kernels and messages of the `local` devices alone; where these are not all, `digest` is
-    the hash of the plan for all devices, equal in every process. `layouts` are the memory layouts
-    of its temporaries, without and with shared memory, where placed already.
-    """
+    """Kernels and transfers in the order in which they run, over storage entries."""
 
     inputs: int
+    """The number of entries that are buffers of the canonical graph, the first ones."""
     entries: tuple[StorageEntry, ...]
     items: tuple[Item, ...]
+    """Only kernels and messages of `local` devices."""
     outputs: tuple[Slices | None, ...]
+    """The memory of each output; None if the output is a buffer or was assigned to one."""
     written: frozenset[int]
+    """The numbers of the entries that items write."""
     variables: tuple[UOp, ...]
+    """The Variables that items read."""
     local: LocalDevices = ALL_DEVICES
     digest: bytes = b""
+    """A hash of the plan for all devices, equal in every process; empty if all are local."""
     layouts: dict[bool, Any] = field(default_factory=dict, repr=False)
+    """Where temporaries are placed: without (False) and with (True) shared memory, if known."""
 
     @property
     def kernels(self) -> list[UOp]:

@@ -25,7 +25,7 @@ from tinygrad.schedule.spmd.local_assign import lower_slice_assign
 from tinygrad.schedule.spmd.local_movement import lower_movement, lower_reduction
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.schedule.storage_views import movement_base
-from tinygrad.sharding import Interval, Sharding
+from tinygrad.sharding import Sharding, transfer_kind
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import CommInfo
 from tinygrad.uop.device_rules import is_placement
@@ -37,25 +37,8 @@ from tinygrad.uop.upat import UPat
 
 
 def _line(node: UOp) -> str | int:
+    """The user's line that caused a communication, or its number; "?" if it is not known."""
     return "?" if node.user_line is None else node.user_line
-
-
-def transfer_kind(source: DeviceValue, target: DeviceValue) -> str:
-    """The name of a layout change, as `CommTrace` shows it."""
-    if not isinstance(source, Sharding):
-        if not isinstance(target, Sharding):
-            return "copy"
-        return "broadcast" if target.is_replicated else "scatter"
-    if not isinstance(target, Sharding):
-        return "gather"
-    if source.devices != target.devices:
-        return "send"
-    if target.has_intervals:
-        intervals = [p for p in target.axes if isinstance(p, Interval)]
-        if all(p.step == 0 for p in intervals):
-            return "broadcast"
-        return "halo" if all(p.step > 0 for p in intervals) else "permute"
-    return "all_gather" if target.is_replicated else "all_to_all"
 
 
 class LayoutLowering:
@@ -119,7 +102,7 @@ def lower_copy(node: UOp, ctx: LayoutLowering) -> UOp:
     if isinstance(source, Sharding) and source.is_partial:
         # only `simplify` makes such copies, to shard partial sums further; no byte moves
         return slice_block(value, source, cast(Sharding, target), node.shape)
-    kind = transfer_kind(source, target)
+    kind = transfer_kind(tensor_device(source), target)
     info = CommInfo(kind, str(source), str(target), _line(node))
     return transfer(value, tensor_device(source), target, node.shape, info)
 
@@ -132,8 +115,8 @@ def place_constant(value: UOp, target: TensorDevice, shape: tuple[sint, ...]) ->
 
 
 def lower_allreduce(node: UOp, ctx: LayoutLowering) -> UOp:
-    """A collective. Movement below it, which `simplify` sank, is hoisted above it again, so that
-    the messages carry the value before that movement.
+    """A collective. Movement that `simplify` sank below it is hoisted above it again, so messages
+    carry the value before the movement.
     """
     source = node.src[0]
     target = node.arg
@@ -164,8 +147,8 @@ def lower_mstack(node: UOp, ctx: LayoutLowering) -> UOp:
 
 
 def lower_gather(node: UOp, ctx: LayoutLowering) -> UOp:
-    """Index select. Where the selected axis is sharded, each device selects from its own rows and
-    reads 0 for the others, so that the results are partial sums.
+    """Index select. If the selected axis is sharded, each device reads its own rows, and 0 for the
+    others, so the results are partial sums.
     """
     table = node.src[0]
     local, rows = _local_sources(node, node.arg, ctx)
@@ -215,8 +198,8 @@ def _local_sources(node: UOp, batch: int, ctx: LayoutLowering) -> tuple[UOp, UOp
 
 
 def lower_assign(node: UOp, ctx: LayoutLowering) -> UOp | None:
-    """An assignment that changes a slice alone: only the slice is written, by the devices that hold
-    it. The value of the node is the memory after that.
+    """An assignment that changes a slice only: the devices that hold the slice write just that. The
+    value of the node is the memory after the write.
     """
     part = match_slice_assign(node)
     if part is None:
@@ -224,7 +207,7 @@ def lower_assign(node: UOp, ctx: LayoutLowering) -> UOp | None:
     before, target = ctx.done[node.src[1].src[2]], ctx.done[node.src[0]]
     memory, content = movement_base(target), movement_base(before)
     if content.op is Ops.ASSIGN and content.src[0] is not memory:
-        # what was assigned to the memory in another order is read in that of the memory
+        # assigned through a view in another order: read the result from the memory
         content = UOp(Ops.AFTER, node.dtype, (memory, content))
     target = target.substitute({memory: content})
     array = ctx.lowered(part.array).substitute({before: target})

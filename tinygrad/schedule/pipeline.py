@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from typing import cast
 
 from tinygrad.codegen import PASSES as CODEGEN
+from tinygrad.schedule.comm.gather_scattered import gather_scattered_values
 from tinygrad.schedule.comm.halo import sink_halo_copies
 from tinygrad.schedule.comm.merge_allreduces import merge_allreduces
 from tinygrad.schedule.comm.reduce_first import reduce_first
 from tinygrad.schedule.comm.simplify import keep_round_trips, simplify_communication
 from tinygrad.schedule.comm.sink_into_scatter import sink_into_scatters
+from tinygrad.schedule.comm.sink_reshard import sink_resharding
 from tinygrad.schedule.execution_plan import PLAN, ExecutionPlan, keep_local_items
 from tinygrad.schedule.grouping.make_plan import make_plan
 from tinygrad.schedule.grouping.own_outputs import copy_shared_outputs
@@ -57,10 +59,17 @@ class PlanOptions:
 COMMUNICATION: tuple[Pass[None], ...] = (
     Pass("sink halo exchanges", lambda sink, _: sink_halo_copies(sink), TENSOR, TENSOR),
     Pass("sink into scatters", lambda sink, _: sink_into_scatters(sink), TENSOR, TENSOR),
+    Pass("sink resharding", lambda sink, _: sink_resharding(sink), TENSOR, TENSOR),
     Pass("keep round trips", lambda sink, _: keep_round_trips(sink), TENSOR, TENSOR),
     Pass("simplify communication", lambda sink, _: simplify_communication(sink), TENSOR, TENSOR),
     Pass("merge all-reduces", lambda sink, _: merge_allreduces(sink), TENSOR, TENSOR),
     Pass("reduce before all-reduces", lambda sink, _: reduce_first(sink), TENSOR, TENSOR),
+    Pass(
+        "gather scattered values",
+        lambda sink, _: gather_scattered_values(sink),
+        TENSOR,
+        TENSOR,
+    ),
 )
 
 LAYOUTS: tuple[Pass[PlanOptions], ...] = (

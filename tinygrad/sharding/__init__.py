@@ -7,17 +7,20 @@ a change of layout moves.
     mesh.py                `Mesh` and `P`: layouts by the names of mesh dimensions
     shards.py              the shapes of an array's shards
     propagation.py         layouts through movement ops and reductions
-    axis_ranges.py             the range of a sharded axis that each device reads
+    axis_ranges.py         the range of a sharded axis that each device reads
     common_layout.py       the layout of operands that have different ones
     placement_rule.py      the layouts of a custom kernel, from a rule
     cover.py               the pieces that a change of layout sends, and their bytes
-    routes.py                  which device sends each piece
-    block_grid.py              the blocks of an array by number
+    routes.py              which device sends each piece
+    block_grid.py          the blocks of an array by number
+    transfer_kind.py       the name of a change of layout
     topology.py            links between devices, and the time of communication
+    partial_layouts.py     the layouts of partial sums on their way to a reduction
+    node_stages.py             all-gathers and reduce-scatters in two stages
     local_devices.py       the devices that this process plans and runs
     drawing.py             pictures of layouts as text
-    drawing_svg.py             and as SVG
-    panels.py                  their tables of blocks
+    drawing_svg.py         and as SVG
+    panels.py              the tables of blocks that both draw
 """
 
 from tinygrad.sharding.axis_ranges import (
@@ -66,6 +69,19 @@ from tinygrad.sharding.local_devices import (
     set_local_devices,
 )
 from tinygrad.sharding.mesh import Mesh, P
+from tinygrad.sharding.node_stages import NodeStages, gather_stages, scatter_stages
+from tinygrad.sharding.partial_layouts import (
+    group_size,
+    is_local_slice,
+    next_axis,
+    reduced_elements,
+    reduced_first,
+    scattered_first,
+    scattered_stack,
+    sliced_source,
+    stack_layout,
+    stack_shape,
+)
 from tinygrad.sharding.propagation import (
     LAYOUT_RULES,
     LayoutRule,
@@ -78,6 +94,7 @@ from tinygrad.sharding.propagation import (
 from tinygrad.sharding.routes import Piece, Routes, SentPiece
 from tinygrad.sharding.shards import global_shape, replica_count, shard_shapes
 from tinygrad.sharding.topology import (
+    PROCESSES,
     Link,
     Processor,
     Topology,
@@ -90,10 +107,12 @@ from tinygrad.sharding.topology import (
     set_topology,
     transfer_seconds,
 )
+from tinygrad.sharding.transfer_kind import transfer_kind
 
 __all__ = [
     "ALL_DEVICES",
     "LAYOUT_RULES",
+    "PROCESSES",
     "RANGE_OPS",
     "BlockGrid",
     "Interval",
@@ -101,6 +120,7 @@ __all__ = [
     "Link",
     "LocalDevices",
     "Mesh",
+    "NodeStages",
     "P",
     "Partial",
     "Piece",
@@ -128,11 +148,15 @@ __all__ = [
     "elements_per_link",
     "expand_layout",
     "fastest_allreduce",
+    "gather_stages",
     "global_shape",
+    "group_size",
+    "is_local_slice",
     "is_on_host",
     "keeps_block_boundaries",
     "moved_elements",
     "moves_axis",
+    "next_axis",
     "node_size",
     "on_axis",
     "operand_layout",
@@ -142,15 +166,24 @@ __all__ = [
     "placement_axis",
     "received_elements",
     "reduce_layout",
+    "reduced_elements",
+    "reduced_first",
     "replica_count",
     "reshape_layout",
     "result_span",
+    "scatter_stages",
+    "scattered_first",
+    "scattered_stack",
     "sent_per_device",
     "set_local_devices",
     "set_topology",
     "shard_shapes",
+    "sliced_source",
     "source_layout",
     "source_layouts",
+    "stack_layout",
+    "stack_shape",
     "transfer_bytes",
+    "transfer_kind",
     "transfer_seconds",
 ]

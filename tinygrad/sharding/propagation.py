@@ -128,8 +128,10 @@ def _is_same(a: Size, b: Size) -> bool:
 def padded_reshapes(
     layout: Sharding, old_shape: Shape, new_shape: Shape
 ) -> list[tuple[Shape, Shape]]:
-    """Padded old and new shapes whose reshape keeps the layout: the sharded axis is padded to whole
-    blocks of the old axis or of the new one, and the padding is sliced off afterwards.
+    """Pairs of a padded old and a padded new shape between which a reshape keeps the layout.
+
+    The sharded axis is padded to whole blocks of the old axis, or of the new one; the padding is
+    sliced off after the reshape.
 
         [24] sharded on 0 over 4 -> [6, 4]: [32] -> [8, 4], two rows of the new shape each
     """
@@ -146,11 +148,12 @@ def padded_reshapes(
             -(-old_shape[old] // count) * count * inner,
             -(-new_shape[new] // count) * count * new_inner,
         ):
-            if rows % inner == 0 and rows % new_inner == 0:
-                padded = (*old_shape[:old], rows // inner, *old_shape[old + 1 :])
-                whole = (*new_shape[:new], rows // new_inner, *new_shape[new + 1 :])
-                if reshape_layout(layout, padded, whole) is not None:
-                    found.append((padded, whole))
+            if rows % inner or rows % new_inner:
+                continue
+            padded = (*old_shape[:old], rows // inner, *old_shape[old + 1 :])
+            whole = (*new_shape[:new], rows // new_inner, *new_shape[new + 1 :])
+            if reshape_layout(layout, padded, whole) is not None:
+                found.append((padded, whole))
     return found
 
 

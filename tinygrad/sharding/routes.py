@@ -38,10 +38,10 @@ Bounds = dict[int, tuple[int, int]]
 class Routes:
     """The pieces of a change of layout, by receiver and by sender.
 
-    Over the same devices, a receiver takes a block from the replica with its own coordinates on the
-    mesh dimensions that do not shard the source. Else the receivers of a block take turns with its
-    replicas. Intervals of the source, which may overlap, are unchanged in the destination. An empty
-    array has no pieces.
+    Several devices of the source may hold a piece. Over the same devices, the sender is the replica
+    with the receiver's coordinates on the mesh dimensions that do not shard the source. Over other
+    devices, the receivers of a block take turns with its replicas. Intervals of the source, which
+    may overlap, are unchanged in the destination. An empty array has no pieces.
     """
 
     def __init__(self, source: Sharding, destination: Sharding, shape: Shape) -> None:
@@ -93,21 +93,20 @@ class Routes:
         return sorted(self._sent(device, block, bounds))
 
     def elements_between(self, devices: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """The receiver and the number of elements of what some devices send to each other, over the
-        same devices. An axis of symbolic size counts as 1.
+        """For each message between these devices, its receiver and its number of elements. Source
+        and destination must have the same devices. An axis of symbolic size counts as 1.
         """
         groups: dict[int, list[tuple[int, Region]]] = {}
         for device in devices:
             found = groups.setdefault(self.held.replica(device), [])
             found.append((device, self.held.region(device)))
         for group in groups.values():
-            for receiver, _ in group if len(group) > 1 else ():
+            for (receiver, _), (sender, region) in product(group, group):
+                if sender == receiver:
+                    continue
                 wanted = self.wanted.region(receiver)
-                for sender, region in group:
-                    if sender != receiver and all(
-                        wanted[axis] == region[axis] for axis in self.held.layout.interval_axes
-                    ):
-                        yield receiver, _common_elements(wanted, region, self._axes)
+                if all(wanted[axis] == region[axis] for axis in self.held.layout.interval_axes):
+                    yield receiver, _common_elements(wanted, region, self._axes)
 
     def _region(self, first: Bounds, second: Bounds) -> Region:
         """The common box of two blocks that overlap."""
@@ -164,7 +163,7 @@ class Routes:
         return (place * self.wanted.replicas + turn) % self.held.replicas
 
     def _owners(self, source: Block, target: Block) -> list[int]:
-        """Which replicas of a destination block hold a source block, so that they take no turn."""
+        """The replicas of a destination block that hold the source block already."""
         if not self._shared:
             return []
         found = self._owners_of.get((source, target))
@@ -208,8 +207,8 @@ class Routes:
     def _sent_to_replicas(
         self, device: int, overlapping: list[range], bounds: Bounds
     ) -> Iterator[SentPiece]:
-        """Over the same devices, from a device to those with its own coordinates on the mesh
-        dimensions that do not shard the source.
+        """What a device sends over the same devices, found by going through the receivers with its
+        coordinates on the mesh dimensions that do not shard the source.
         """
         base = self.held.replica_base(self.held.replica(device))
         for source in product(*(range(axis.count) for axis in self.held.axes.values())):
@@ -220,8 +219,9 @@ class Routes:
                 yield SentPiece(receiver, self._region(bounds, self.wanted.bounds(target)))
 
     def _readers(self, replica: int, block: Block, place: int, target: Block) -> Iterable[int]:
-        """The replicas of destination block number `place` of those that read a block, whose turn
-        comes to a replica of it. All of them over the same devices.
+        """The replicas of destination block `target` that receive from number `replica` of those of
+        source block `block`. `target` is number `place` of the blocks that read the source block.
+        Over the same devices, all replicas are returned.
         """
         count, replicas = self.wanted.replicas, self.held.replicas
         if self._is_same:
@@ -232,7 +232,7 @@ class Routes:
 
 
 def _common_elements(first: Region, second: Region, cut: Sequence[int]) -> int:
-    """The elements of the common box of two, which differ along the axes `cut` alone."""
+    """The number of elements of the intersection of two boxes, equal but along the axes `cut`."""
     count = 1
     for axis, ((low, high), (start, stop)) in enumerate(zip(first, second, strict=True)):
         if axis in cut:

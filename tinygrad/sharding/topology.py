@@ -53,6 +53,8 @@ class Processor(NamedTuple):
 
 
 SAME_MEMORY: Final = Link("same memory", 2e-6, 20e9)
+# measured between replays on two ranks of a host
+PROCESSES: Final = Link("processes", 10e-6, 4e9)
 PEER: Final = Link("peer", 5e-6, 300e9)
 HOST: Final = Link("host", 10e-6, 20e9)
 NETWORK: Final = Link("network", 15e-6, 25e9)

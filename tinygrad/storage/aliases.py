@@ -1,8 +1,8 @@
-"""Aliases: a tensor and its views are one value, whichever of them is written.
+"""Aliases: a tensor and its views share one value, so each sees writes to the others.
 
-Input: a tensor, and its new value. Output: the same tensor and all of its aliases, in terms of the
-new value. Invariant: each member of an alias group is the view by its steps of the group's value,
-or an equal value that was computed by itself.
+Input: a tensor, and its new value. Output: the tensor and all of its aliases over the new value.
+Invariant: a member of an alias group has the value of the view by its `_steps` of the group's
+value; it may be in memory of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import TypeVar
 
-from tinygrad.storage.grad_mode import Leaf
-from tinygrad.storage.live_tensors import AliasGroup, TensorBase, live_tensors
+from tinygrad.storage.gradients.grad_mode import Leaf
+from tinygrad.storage.live_tensors import TensorBase, groups_lock, live_tensors
 from tinygrad.storage.views import view_base
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -21,30 +21,27 @@ from tinygrad.uop.slice_assign import ViewStep, apply_steps, update_view
 T = TypeVar("T", bound=TensorBase)
 
 
-def alias_group(tensor: TensorBase) -> AliasGroup:
-    """The alias group of a tensor; a new one if it has none."""
-    if tensor._aliases is None:
-        tensor._aliases = AliasGroup(tensor.uop, tensor._number)
-    return tensor._aliases
-
-
 def aliases_of(tensor: TensorBase) -> list[TensorBase]:
     """The live tensors that are aliases of this one, which is one of them."""
     return [tensor] if tensor._aliases is None else tensor._aliases.live()
 
 
 def whole_value(tensor: TensorBase) -> UOp:
-    """The value that a tensor is a view of; its own if it is no view."""
+    """The value that a tensor is a view of; its own value if it is not a view."""
     return tensor._aliases.uop if tensor._aliases is not None and tensor._steps else tensor.uop
 
 
 def whole_tensor(tensor: TensorBase) -> TensorBase:
-    """The tensor that this one is a view of, or another that stands for it."""
-    if not tensor._steps or tensor._aliases is None:
+    """A tensor with the whole value that this one is a view of, as another alias; itself if it is
+    not a view.
+    """
+    group = tensor._aliases
+    if not tensor._steps or group is None:
         return tensor
-    whole = TensorBase._new(tensor._aliases.uop, tensor._requires_grad and True)
-    whole._aliases = tensor._aliases
-    tensor._aliases.add(whole._number)
+    whole = TensorBase._new(group.uop, tensor._requires_grad and True)
+    with groups_lock:
+        whole._aliases = group
+        group.add(whole._number)
     return whole
 
 
@@ -60,18 +57,18 @@ def updated_whole(tensor: TensorBase, value: UOp) -> UOp:
     return update_view(whole_value(tensor), tensor._steps, value)
 
 
-# the numbers of views in memory of their own, as slices of a sharded axis may be
+# the numbers of views that may have memory of their own, such as slices of a sharded axis
 _apart: set[int] = set()
 
 
 def note_stored(tensor: TensorBase) -> None:
-    """Note where a tensor was stored."""
+    """Note that a tensor was stored, for `views_apart`."""
     if is_apart(tensor):
         _apart.add(tensor._number)
 
 
 def views_apart(memory: Collection[UOp]) -> list[TensorBase]:
-    """The views of these BUFFERs that are in memory of their own, and see no write to them."""
+    """The views of these BUFFERs that were computed into memory of their own."""
     found = []
     for number in [*_apart]:
         view = live_tensors.find(number)
@@ -83,7 +80,7 @@ def views_apart(memory: Collection[UOp]) -> list[TensorBase]:
 
 
 def is_apart(tensor: TensorBase) -> bool:
-    """Whether a view and the tensor that it is a view of are in memory, but not in the same."""
+    """Whether a view is in other memory than the value that it is a view of."""
     if tensor._aliases is None or not tensor._steps:
         return False
     own, whole = view_base(tensor.uop), view_base(tensor._aliases.uop)
@@ -91,7 +88,7 @@ def is_apart(tensor: TensorBase) -> bool:
 
 
 def derive_again(memory: Collection[UOp]) -> None:
-    """Let the views of these BUFFERs read them, since their content changes."""
+    """Let views that have memory of their own read these BUFFERs again, whose content changes."""
     for view in views_apart(memory):
         assert view._aliases is not None
         view._set_node(apply_steps(view._aliases.uop, view._steps))
@@ -99,7 +96,7 @@ def derive_again(memory: Collection[UOp]) -> None:
 
 
 def set_whole(tensor: TensorBase, whole: UOp) -> None:
-    """Give the value that a tensor is a view of, and so all aliases, a new node."""
+    """Replace the whole value that a tensor is a view of, and derive all aliases from it."""
     group = tensor._aliases
     if group is None:
         tensor._set_node(whole)

@@ -23,7 +23,7 @@ from tinygrad.storage.aliases import (
     whole_value,
 )
 from tinygrad.storage.copy_on_write import copy_on_write, mark_shared
-from tinygrad.storage.host_arrays import number_in_memory
+from tinygrad.storage.host.arrays import number_in_memory
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.pending_writes import note_write

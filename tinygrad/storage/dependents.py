@@ -1,8 +1,8 @@
-"""Dependents: the nodes that are built on a node, and so change when it does.
+"""Dependents: the nodes that are built on a node, directly or not.
 
-Input: the nodes that live tensors refer to. Output: all nodes above some of them. Invariant: with a
-node, everything below it is registered. A node is therefore visited once in its life, however often
-tensors are realized; no node is kept alive.
+Input: the nodes that live tensors refer to. Output: for some nodes, all nodes built on them.
+Invariant: everything below a registered node is registered too. So a node is visited once in its
+life, however often tensors are realized. No node is kept alive.
 """
 
 from __future__ import annotations

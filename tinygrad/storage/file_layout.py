@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tinygrad.dtype import to_numpy_dtype
-from tinygrad.storage.host_values import apply_movement
+from tinygrad.storage.host.values import apply_movement
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import FILE_VIEWS

@@ -27,8 +27,8 @@ from tinygrad.runtime.disk import (
 from tinygrad.schedule.storage_views import contiguous_range
 from tinygrad.sharding import Sharding
 from tinygrad.storage.file_layout import ByteRanges, byte_ranges
-from tinygrad.storage.history import histories
-from tinygrad.storage.host_arrays import file_buffer, file_buffers
+from tinygrad.storage.gradients.history import histories
+from tinygrad.storage.host.arrays import file_buffer, file_buffers
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.pending_writes import find_readers
 from tinygrad.storage.placement import canonical_device, in_own_memory, placed

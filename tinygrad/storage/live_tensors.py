@@ -8,11 +8,12 @@ a group of which nothing is lazy is looked up by its BUFFER, and costs a realiza
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any, Self, cast
 
-from tinygrad.storage.grad_mode import GradState, gradients_disabled, open_blocks
+from tinygrad.storage.gradients.grad_mode import GradState, gradients_disabled, open_blocks
 from tinygrad.uop import Ops
 from tinygrad.uop.node_table import NodeTable
 from tinygrad.uop.ops import UOp
@@ -149,10 +150,12 @@ class LiveTensors:
 
 live_tensors = LiveTensors()
 _register = live_tensors.add
+groups_lock = threading.RLock()
+"""Held while an alias group gains or loses a member. Reentrant: a finalizer may make a view."""
 
 
 class AliasGroup:
-    """A tensor and its views: `uop` is the value of the tensor, `members` are their numbers.
+    """A tensor and its views. `uop` is the value of the tensor, `members` their numbers.
 
     The tensor itself need not exist any more.
     """
@@ -164,7 +167,9 @@ class AliasGroup:
         self.members = [first]
 
     def add(self, number: int) -> None:
-        """Add a member; dead ones are dropped each time the list has doubled."""
+        """Add a member; dead ones are dropped each time the list has doubled. The caller holds
+        `groups_lock`.
+        """
         members = self.members
         members.append(number)
         count = len(members)
@@ -176,11 +181,12 @@ class AliasGroup:
 
         Nothing else needs the value that it was a view of.
         """
-        if not view._steps or self.live() != [view]:
+        if not view._steps or any(op is Ops.EXPAND for op, _ in view._steps):
             return False
-        if any(op is Ops.EXPAND for op, _ in view._steps):
-            return False
-        view._aliases, view._steps = None, ()
+        with groups_lock:
+            if self.live() != [view]:
+                return False
+            view._aliases, view._steps = None, ()
         return True
 
     def live(self) -> list[TensorBase]:
@@ -226,24 +232,30 @@ class TensorBase:
         """A view with the value `uop`, by one step, an op and its argument, or by none."""
         state = self._requires_grad
         new = self._new(uop, state and True)
-        group = self._aliases
-        if group is None:
-            group = self._aliases = AliasGroup(self.uop, self._number)
-        group.add(new._number)
-        new._aliases = group
-        new._steps = (*self._steps, cast(ViewStep, step)) if step else self._steps
+        with groups_lock:
+            group = self._aliases
+            if group is None:
+                group = self._aliases = AliasGroup(self.uop, self._number)
+            group.add(new._number)
+            new._aliases = group
+            new._steps = (*self._steps, cast(ViewStep, step)) if step else self._steps
         if open_blocks.count and state is not False and gradients_disabled():
             new.uop, new._requires_grad = uop.detach(), False
             new._steps = (*new._steps, (Ops.DETACH, None))
         return new
 
+    def _alias_group(self) -> AliasGroup:
+        """The alias group of this tensor; a new one if it has none."""
+        with groups_lock:
+            if self._aliases is None:
+                self._aliases = AliasGroup(self.uop, self._number)
+            return self._aliases
+
     def _alias(self, other: TensorBase) -> None:
         """Become the same view as `other`, of the same tensor."""
-        group = other._aliases
-        if group is None:
-            group = other._aliases = AliasGroup(other.uop, other._number)
-        group.add(self._number)
-        self._aliases, self._steps = group, other._steps
+        with groups_lock:
+            self._aliases, self._steps = other._alias_group(), other._steps
+            self._aliases.add(self._number)
         self._set_node(other.uop)
 
     def _refer_to(self, uop: UOp) -> None:

@@ -1,8 +1,8 @@
 """The lock of all changes of tensors: realization and assignment.
 
-Input: functions that change what tensors refer to. Output: the same functions, one at a time over
-all threads. Invariant: no thread sees a realization or an assignment half done. The lock is
-reentrant, and its holder waits for devices only.
+Input: functions that change what tensors refer to or hold. Output: the same functions, one at a
+time over all threads. Invariant: no thread sees a realization, an assignment or a replay half done.
+The lock is reentrant, and its holder waits for devices and other processes only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_lock = threading.RLock()
+changes = threading.RLock()
+"""The lock, for a block of code."""
 
 
 def exclusive(function: Callable[P, R]) -> Callable[P, R]:
@@ -23,7 +24,7 @@ def exclusive(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-        with _lock:
+        with changes:
             return function(*args, **kwargs)
 
     return locked

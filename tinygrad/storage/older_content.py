@@ -1,8 +1,7 @@
-"""Older content: values that cannot be computed before the memory that they read is overwritten.
+"""Older content: lazy values that cannot be computed before their memory is overwritten.
 
-Input: such lazy values. Output: the same values over copies of that memory, or, once it was
-overwritten, values that are lost. Invariant: the assignment can run; the value means what it meant
-when it was built, or its use is an error.
+Input: such values. Output: the same values over copies of the memory, so that the assignment can
+run; if it ran already, lost values, whose use is an error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Pending writes: assignments that are built but have not run, and the values they would change.
+"""Pending writes: assignments that have not run, and the lazy values that they would change.
 
-Input: nodes about to be realized. Output: these, and the live values that must be realized with
-them because they read older content of a buffer that is overwritten. Invariant: a value means what
-it meant when it was built, whatever is assigned later to the memory that it reads.
+Input: nodes about to be realized. Output: these nodes, after the live values that read older
+content of a buffer that they overwrite. Invariant: a lazy value has the content that it was built
+on, whatever is assigned later to the memory that it reads.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def renote_write(old: UOp, new: UOp) -> None:
 
 
 def with_readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
-    """`roots`, after the live values that read older content of a buffer that these overwrite.
+    """`roots`, after the live values that read older content of a buffer that `roots` overwrite.
 
-    These come first, so that such a value is complete before the buffer is overwritten: if it
-    cannot be computed, nothing is lost.
+    The values come first, so that each is complete before its buffer is overwritten. If one cannot
+    be computed, nothing is lost.
     """
     if not _pending:
         return roots

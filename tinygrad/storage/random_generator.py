@@ -106,7 +106,8 @@ class RandomGenerator:
     @contextmanager
     def unchanged(self) -> Iterator[None]:
         """Restore the key and the position after this block."""
-        before = self._key, self._position
+        with self._lock:
+            before = self._key, self._position
         try:
             yield
         finally:

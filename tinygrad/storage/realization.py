@@ -17,8 +17,9 @@ from tinygrad.schedule.canonical import BindingConflict
 from tinygrad.storage.aliases import derive_again, note_stored, set_whole
 from tinygrad.storage.copy_on_write import copy_on_write, mark_common_memory
 from tinygrad.storage.dependents import dependents
-from tinygrad.storage.history import histories
-from tinygrad.storage.host_shards import shard_on_host
+from tinygrad.storage.gradients.history import histories
+from tinygrad.storage.gradients.partial_gradients import values_to_compute
+from tinygrad.storage.host.shards import shard_on_host
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.older_content import (
@@ -27,7 +28,6 @@ from tinygrad.storage.older_content import (
     over_copies,
     overwritten_below,
 )
-from tinygrad.storage.partial_gradients import values_to_compute
 from tinygrad.storage.pending_writes import (
     find_readers,
     readers_of_overwritten,
@@ -81,8 +81,8 @@ def _realize_all(tensors: Any) -> None:
 
 
 def _compute(nodes: list[UOp]) -> None:
-    """Compute nodes, and rebuild their dependents. If that fails, what was computed is kept, and
-    values that read what was overwritten are lost.
+    """Compute nodes, and rebuild their dependents. If that fails, results so far are kept, and
+    values that read overwritten content are lost.
     """
     computed: dict[UOp, UOp] = {}
     try:
@@ -95,8 +95,8 @@ def _compute(nodes: list[UOp]) -> None:
 
 
 def _compute_first_write(nodes: list[UOp]) -> bool:
-    """Compute the first pending write below `nodes` by itself, since they bind one Variable to
-    several values. Returns whether there is one that is not all of `nodes`.
+    """Compute the first pending write below `nodes` by itself, where together they bind one
+    Variable to several values. Returns False if no write is left to be separated.
     """
     write = next((x for x in UOp.sink(*nodes).toposort() if x.op is Ops.ASSIGN), None)
     if write is None or nodes == [write]:
@@ -107,9 +107,10 @@ def _compute_first_write(nodes: list[UOp]) -> bool:
 
 
 def _settle_readers(tensors: Any) -> bool:
-    """After a failure, compute the values that read what `tensors` overwrite by themselves. Those
-    that cannot be computed, or not without overwriting what others read, read a copy from now on.
-    Returns whether there are any.
+    """After a failure, compute by themselves the values that read what `tensors` overwrite.
+
+    Values that cannot be computed, or only by overwriting what others read, read a copy of the
+    memory from now on. Returns whether there are such readers, so that trying again may help.
     """
     readers = _readers_of_older(tensors)
     if not readers:
@@ -137,8 +138,8 @@ def realize_write(write: UOp) -> None:
 
 @exclusive
 def realize_readers(memory: Collection[UOp], owners: Iterable[TensorBase] = ()) -> None:
-    """Compute the lazy values that read these BUFFERs, and pending writes to them, before code
-    outside of the graph overwrites them. Views of their `owners` see the new content.
+    """Before code outside of the graph overwrites these BUFFERs, compute the lazy values that read
+    them, and pending writes to them. Views of the `owners` see the new content.
     """
     for owner in owners:
         copy_on_write(owner, stays=True)
@@ -150,7 +151,7 @@ def realize_readers(memory: Collection[UOp], owners: Iterable[TensorBase] = ()) 
 
 
 def nodes_to_compute(tensors: Any) -> list[UOp]:
-    """The nodes to realize for `tensors` to be in memory; for gradients, maybe partial sums."""
+    """The nodes to compute so that `tensors` are in memory; of a gradient, maybe partial sums."""
     for x in tensors:
         if x.uop.op in VIEW_OPS:
             x._set_node(with_stored_shard(x.uop))
@@ -163,9 +164,7 @@ def nodes_to_compute(tensors: Any) -> list[UOp]:
 
 
 def _missing(tensors: Any) -> list[UOp]:
-    """The values of `tensors` that are not in memory. Pending writes to memory that they alias are
-    among them.
-    """
+    """The values of `tensors` that are not in memory, and pending writes to their aliases."""
     values = values_to_compute(_without_views(tensors))
     found = [written_memory(x) for x in values if _is_computed(x)]
     for x in tensors:
@@ -210,7 +209,7 @@ def _without_views(tensors: Sequence[TensorBase]) -> Sequence[TensorBase]:
 
 
 def replace_nodes(table: dict[UOp, UOp]) -> None:
-    """Rebuild every live tensor with nodes (keys) replaced by others of the same value (values)."""
+    """Rebuild every live tensor with the keys of `table` replaced by nodes of equal value."""
     if not table:
         return
     paths = []
@@ -232,13 +231,15 @@ def replace_nodes(table: dict[UOp, UOp]) -> None:
     moved = []
     for x, _ in paths:
         old = x.uop
-        if old in changed:
-            new = done[old] if old in done else rebuilt(old, changed, done)
-            if new is not old:
-                x.uop = new
-                moved.append(x)
-                for member in (x,) if isinstance(x, TensorBase) else x.live():
-                    note_stored(member)
+        if old not in changed:
+            continue
+        new = done[old] if old in done else rebuilt(old, changed, done)
+        if new is old:
+            continue
+        x.uop = new
+        moved.append(x)
+        for member in (x,) if isinstance(x, TensorBase) else x.live():
+            note_stored(member)
     if len(moved) > 1:
         mark_common_memory(moved)
     carry_over(done)

@@ -2,23 +2,37 @@
 
 From the bottom up:
 
-    math, device_value, interning,   the interned node and its type, `Node`
-        node
-    sint, args, reduction, render    symbolic sizes, arguments, identity elements, text
-    bounds, shards, shape,           the rules of a node's properties
-        device_rules
-    spec_checks, device_checks,      the forms of the graph, and the passes between them
-        spec, passes, known_orders
-    upat, rewrite                    patterns and rewriting
-    simplify/, symbolic              the rules of simplification
-    reshard, gather_scatter          layout decisions
-    properties, expression,          the families of methods
-        movement, tensor_graph,
-        kernel_language
-    ops                              `UOp`, composed of the families
-    broadcast, slice_assign,         functions of `UOp`s
-        float_variables
-    node_table                       facts about `UOp`s beside the graph
+    node.py              `Node`: an op, a dtype, sources and an argument; equal nodes are one object
+    interning.py             the table of nodes
+    args.py, sint.py     typed arguments, sizes that may be symbolic
+    device_value.py          where a value lives: a name, a `Sharding` or an `Spmd`
+    math.py                  Python operators, shared with patterns
+    reduction.py             identity elements
+    render.py                graphs as text
+
+    shape.py, bounds.py  the shape and the bounds of a node, from those of its sources
+    device_rules.py          its device
+    shards.py                MSTACK and MSELECT, a sharded value and its shards
+
+    spec.py              the forms of the graph: the ops that each may contain
+    spec_checks.py           checks of single nodes
+    device_checks.py         and of their devices
+    passes.py            runs passes between forms
+    known_orders.py          what several passes share while they walk a graph
+
+    upat.py, rewrite.py  patterns, and rewriting by them
+    simplify/            rules of simplification
+    symbolic.py              the sets of these rules
+
+    reshard/             layout decisions: where communication is inserted
+    gather_scatter.py        those of indexing
+
+    methods/             the methods of `UOp`, in families
+    ops.py               `UOp`, composed of the families
+    broadcast.py         constants, and shapes that combine as in numpy
+    slice_assign.py      writes to a slice as a value of the whole
+    float_variables.py   float Variables as arguments of kernels
+    node_table.py        facts about nodes, beside the graph
 """
 
 from tinygrad.fast_enum import Enum, auto
@@ -49,6 +63,7 @@ class Ops(Enum):
     MSTACK = auto()
     MSELECT = auto()
     PEER = auto()
+    PIECE = auto()
 
     # order and identity
     ASSIGN = auto()
@@ -152,6 +167,11 @@ class Ops(Enum):
     COPY_COMMIT = auto()
     COPY_WAIT = auto()
     ASYNC_FENCE = auto()
+    BOX = auto()
+    COPY_BULK = auto()
+    MBARRIER_INIT = auto()
+    MBARRIER_EXPECT = auto()
+    MBARRIER_WAIT = auto()
     SPECIAL = auto()
     VECTORIZE = auto()
     GEP = auto()

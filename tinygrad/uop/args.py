@@ -27,7 +27,7 @@ class AxisType(Enum):
 
 
 class BufferArg(NamedTuple):
-    """An array in memory: a unique number `slot`, its global `shape` and its `device`."""
+    """An array in memory: a unique number `slot`, the global `shape`, and where it is."""
 
     slot: int
     shape: tuple[int, ...]
@@ -47,8 +47,8 @@ class ViewArg:
 
 @dataclass(frozen=True)
 class ParamArg:
-    """Array number `slot` of a kernel, of `shape`: an argument, or by `addrspace` scratch memory or
-    registers.
+    """Array number `slot` of a kernel: an argument, scratch memory or registers, as `addrspace`
+    says.
     """
 
     slot: int
@@ -61,7 +61,7 @@ class ParamArg:
 
 @dataclass(frozen=True)
 class ReduceArg:
-    """A reduction of `axes`, which keep size 1, by `op`."""
+    """A reduction by `op`. The reduced `axes` keep size 1."""
 
     op: Ops
     axes: tuple[int, ...]
@@ -110,17 +110,15 @@ class RangeArg:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """The argument of a kernel's SINK: its readable name, and the options applied to it.
-
-    `opts_to_apply` is None if heuristics choose the loops, () if the loops keep the order in which
-    they are written. `mapping` is the option by which its nest is mapped to threads, None if
-    heuristics choose it.
-    """
+    """The argument of a kernel's SINK: its readable name, and how its loops are optimized."""
 
     name: str = "kernel"
     applied: tuple[Any, ...] = ()
+    """The optimizations that were applied, for DEBUG=3."""
     opts_to_apply: tuple[()] | None = None
+    """None lets heuristics choose the loops; () keeps the loops as they are written."""
     mapping: Any = None
+    """The mapping of the loops to threads; None lets heuristics choose it."""
 
     def __str__(self) -> str:
         return f"{self.name}: {', '.join(map(str, self.applied))}" if self.applied else self.name
@@ -128,8 +126,8 @@ class KernelInfo:
 
 @dataclass(frozen=True)
 class CustomKernelArg:
-    """A custom kernel: its graph, the numbers of the sources that it writes, and `output`, the
-    number of the written source that is the value of the node.
+    """A custom kernel: its graph, the numbers of the sources that it writes, and the number of the
+    one among these that is the value of the node, `output`.
     """
 
     kernel: Any
@@ -138,8 +136,8 @@ class CustomKernelArg:
 
 
 class Message(NamedTuple):
-    """Point to point: as many pieces of device number `source`, from `source_slot` on, as `pieces`
-    says, become those of device number `target`, from `target_slot` on.
+    """A point-to-point message of several pieces: from `source_slot` on, on device number `source`,
+    to `target_slot` on, on device number `target`.
     """
 
     target: int
@@ -151,25 +149,25 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class CommInfo:
-    """The description of a communication for traces and errors.
-
-    `kind` is the name of the collective, `source` and `destination` are the layouts, and `line` is
-    the line of the user's program that caused it; in a plan, which serves many graphs, the number
-    of that line in `Canonical.lines`. `algorithm` names the algorithm where there is a choice.
-    `time` counts repetitions by rematerialization, from 0.
-    """
+    """The description of a communication for traces and errors."""
 
     kind: str
+    """The name of the collective."""
     source: str
+    """The layout before."""
     destination: str
+    """The layout after."""
     line: str | int
+    """The user's line that caused it; in a plan, its number in `Canonical.lines`."""
     algorithm: str = ""
+    """The algorithm of an all-reduce."""
     time: int = 0
+    """The number of the repetition by rematerialization, from 0."""
 
 
 class Reduction(NamedTuple):
-    """An all-reduce by the library of a kind of device: the name of the op that combines partial
-    values, and the numbers of the devices of each group.
+    """An all-reduce by a library, such as NCCL: the name of the op that combines partial values,
+    and the numbers of the devices of each group.
     """
 
     op: str
@@ -178,19 +176,19 @@ class Reduction(NamedTuple):
 
 @dataclass(frozen=True)
 class TransferArg:
-    """The messages of a TRANSFER that are local, see `LocalDevices`: they send equal pieces of its
-    source, numbered in memory order.
+    """A TRANSFER: messages that send equal pieces of its source, numbered in memory order.
 
-    The result is an array of `shape`, `(pieces, *piece)`, on `device`. Pieces that no message
-    writes are unspecified. With a `reduction`, each device has one message, from itself to itself,
-    of which the library reduces the content.
+    Pieces of the result that no message writes are unspecified.
     """
 
     device: str | Spmd
     shape: tuple[int, ...]
+    """The shape of the result on each device, `(pieces, *piece)`."""
     messages: tuple[Message, ...]
+    """The messages that a local device sends or receives, see `LocalDevices`."""
     info: CommInfo
     reduction: Reduction | None = None
+    """If given, each device has one message, to itself, whose content a library reduces."""
 
     def __str__(self) -> str:
         return f"{self.info.kind} of {len(self.messages)} messages, {self.shape} on {self.device}"
@@ -206,3 +204,24 @@ class PeerArg:
 
     devices: tuple[int, ...]
     info: CommInfo
+
+
+@dataclass(frozen=True)
+class PieceArg:
+    """The argument of a PIECE, an array of `shape`: what device number `member` sends to each other
+    device, and what it keeps for itself, row number `kept` of its value.
+
+    Others received it as the row with that number, less one after their own number: nobody receives
+    a row from itself.
+    """
+
+    member: int
+    kept: int
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"from device {self.member}"
+
+    def row(self, device: int) -> int:
+        """The row that a device has it in, of the received array or of its own value."""
+        return self.kept if device == self.member else self.member - (device < self.member)

@@ -24,7 +24,7 @@ from tinygrad.sharding import (
 from tinygrad.uop import Ops
 from tinygrad.uop.device_rules import gather_layout, is_index_axis
 from tinygrad.uop.node import N, Node
-from tinygrad.uop.reshard import copy, device_mismatch, reshard, smallest_source, unsharded_layout
+from tinygrad.uop.reshard import copy, device_mismatch, reshard, sent_nbytes, unsharded_layout
 
 
 def gather(table: N, index: N, batch: int) -> N:
@@ -90,7 +90,7 @@ def _align_batch(table: N, index: N, batch: int) -> tuple[N, N]:
     table_shape, index_shape = (tuple(shape) for shape in shapes)
     common = common_layout(
         layouts,
-        [smallest_source(x).nbytes for x in (table, index)],
+        [sent_nbytes(x) for x in (table, index)],
         [table_shape, index_shape],
         (row_axis,),
         table.dtype.itemsize,
@@ -145,24 +145,15 @@ def _replicated_where_sharded(other: Sharding, layout: Sharding) -> Sharding:
 
 
 def scatter(op: Ops, values: N, index: N, rows: int | Node, batch: int) -> N:
-    """Combine rows by index, on one device or sharded, see `UOp.scatter`.
-
-    Values that every device has are combined everywhere, by the all-gathered index, where that
-    moves less than the all-reduce of the results.
-    """
+    """Combine rows by index, on one device or sharded, see `UOp.scatter`."""
     a, b = values.device, index.device
-    everywhere = a is None
     if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:
-        everywhere = a.is_replicated
-        if not everywhere:
+        if not a.is_replicated:
             along = [p if is_index_axis(p, index) else None for p in a.axes]
             index = reshard(index, a.with_axes(along), op.name)
     elif a is not None and b is not None and a != b:
         raise device_mismatch(op, [a, b])
     node = _scatter(op, values, index, rows, batch)
-    gathered = _gathered_index_layout(node) if everywhere else None
-    if gathered is not None:
-        node = _scatter(op, values, reshard(index, gathered, op.name), rows, batch)
     layout = node.device
     if isinstance(layout, Sharding) and layout.is_partial:
         return node.allreduce(layout.without_partial())
@@ -178,17 +169,3 @@ def _scatter(op: Ops, values: N, index: N, rows: int | Node, batch: int) -> N:
     if is_everywhere and isinstance(b, Sharding) and not b.is_replicated:
         values = copy(values, b)
     return values.replace(op=op, src=(values, index), arg=(*index.shape[:batch], rows))
-
-
-def _gathered_index_layout(node: Node) -> Sharding | None:
-    """The layout of the index with which a scatter has no partial values, if the reshard costs less
-    than their all-reduce.
-    """
-    partial, index = node.device, node.src[1]
-    if not isinstance(partial, Sharding) or not partial.is_partial or SHARDING.value == "strict":
-        return None
-    batch = len(node.arg) - 1
-    axes = [None if isinstance(p, int) and p >= batch else p for p in index.layout.axes]
-    gathered = index.layout.with_axes(axes)
-    reshard_bytes = moved_elements(index.layout, gathered, index.shape) * index.dtype.itemsize
-    return gathered if reshard_bytes < _allreduced_elements(node) * node.dtype.itemsize else None

@@ -1,9 +1,8 @@
 """`Node`, the immutable, interned node that every graph is built from.
 
 Invariant: equal nodes are the same object, so equality is identity and every table keyed by a node
-is cheap. `Node` is the type that the rules of this package see: it declares what the families of
-methods above define, from `properties.py` to `kernel_language.py`. The class of every node is
-`UOp`, composed of them in `ops.py`.
+is cheap. `Node` is the type that the rules of this package see; it declares those methods of the
+families in `methods/` that rules call. The class of every node is `UOp` (`ops.py`).
 """
 
 from __future__ import annotations
@@ -231,7 +230,7 @@ class Node(MathMixin):
                 node._key = digest.digest()
         return self._key
 
-    # ---- properties: computed by rules, see `properties.py` ----
+    # ---- properties: computed by rules, see `methods/properties.py` ----
 
     @property
     def shape_or_none(self) -> tuple[int | Self, ...] | None:

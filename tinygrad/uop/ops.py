@@ -21,14 +21,14 @@ from tinygrad.uop.args import (
     ViewArg,
     WindowArg,
 )
-from tinygrad.uop.expression import ExpressionMixin
-from tinygrad.uop.kernel_language import KernelMixin
+from tinygrad.uop.methods.expression import ExpressionMixin
+from tinygrad.uop.methods.kernel_language import KernelMixin
+from tinygrad.uop.methods.properties import PropertiesMixin
+from tinygrad.uop.methods.tensor_graph import TensorGraphMixin
 from tinygrad.uop.node import symbolic_args
-from tinygrad.uop.properties import PropertiesMixin
 from tinygrad.uop.render import infix, tree
 from tinygrad.uop.rewrite import PatternMatcher, graph_rewrite
 from tinygrad.uop.sint import resolve, smax, smin, sym_infer
-from tinygrad.uop.tensor_graph import TensorGraphMixin
 from tinygrad.uop.upat import UPat
 
 # fmt: off

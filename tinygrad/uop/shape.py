@@ -17,11 +17,12 @@ SHAPELESS = frozenset(
         *(Ops.ENDIF, Ops.BARRIER, Ops.SPECIAL, Ops.VECTORIZE, Ops.GEP, Ops.SHUFFLE),
         *(Ops.MMA, Ops.LOAD_MATRIX, Ops.COPY_ASYNC, Ops.COPY_COMMIT, Ops.COPY_WAIT),
         *(Ops.MMA_BEGIN, Ops.MMA_ASYNC, Ops.MMA_COMMIT, Ops.MMA_WAIT, Ops.ASYNC_FENCE),
+        *(Ops.BOX, Ops.COPY_BULK, Ops.MBARRIER_INIT, Ops.MBARRIER_EXPECT, Ops.MBARRIER_WAIT),
         Ops.CUSTOM,
     }
 )
 SCALARS = frozenset({Ops.CONST, Ops.DEFINE_VAR, Ops.BIND})
-_STATES_SHAPE = frozenset({Ops.BUFFER, Ops.BUFFER_VIEW, Ops.PARAM, Ops.TRANSFER})
+_STATES_SHAPE = frozenset({Ops.BUFFER, Ops.BUFFER_VIEW, Ops.PARAM, Ops.TRANSFER, Ops.PIECE})
 
 
 def compute_shape(node: Node) -> Shape | None:

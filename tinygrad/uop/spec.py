@@ -14,7 +14,7 @@ from typing import NoReturn
 from tinygrad.errors import ArgumentError
 from tinygrad.uop import GroupOp, Ops, device_checks
 from tinygrad.uop import spec_checks as must
-from tinygrad.uop.args import CustomKernelArg, ParamArg, PeerArg, TransferArg
+from tinygrad.uop.args import CustomKernelArg, ParamArg, PeerArg, PieceArg, TransferArg
 from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.node import Node
 from tinygrad.uop.render import listing, tree
@@ -204,6 +204,7 @@ PER_DEVICE = Spec(
             *(must.sources(1), must.keeps_dtype, must.argument(PeerArg)),
             device_checks.peer_devices,
         ),
+        Ops.PIECE: (must.sources(2), must.keeps_dtype, must.argument(PieceArg)),
         Ops.AFTER: (must.sources(2), must.keeps_dtype, must.sources_are(Ops.ASSIGN, 1)),
     },
     (device_checks.named_or_spmd,),
@@ -236,6 +237,11 @@ _WARP: dict[Ops, tuple[Check, ...]] = {
     Ops.MMA_COMMIT: (must.is_void,),
     Ops.MMA_WAIT: (must.is_void, must.argument(int)),
     Ops.ASYNC_FENCE: (must.is_void,),
+    Ops.BOX: (must.is_void,),
+    Ops.COPY_BULK: (must.is_void, must.argument(int), must.sources_are(Ops.RANGE, 3)),
+    Ops.MBARRIER_INIT: (must.is_void, must.sources_are(Ops.RANGE, 1)),
+    Ops.MBARRIER_EXPECT: (must.is_void, must.sources(1), must.argument(int)),
+    Ops.MBARRIER_WAIT: (must.is_void,),
 }
 """Instructions of a warp, and the order of asynchronous copies and products."""
 

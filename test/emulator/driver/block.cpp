@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <deque>
 
 #include "memory.h"
 #include "report.h"
@@ -14,8 +15,11 @@ namespace {
 constexpr int POISON = 0xff;
 constexpr size_t SHARED_ALIGNMENT = 1024;
 
-// The block that this thread of the operating system runs.
-thread_local Block block_of_this_thread;
+// The blocks of the cluster that this thread of the operating system runs, and the current one.
+thread_local std::deque<Block> cluster(1);
+thread_local Block *running = nullptr;
+// the number of a thread in checks that is in another block
+constexpr unsigned OTHER_BLOCK = 1024;
 
 size_t volume(Dim3 size) { return static_cast<size_t>(size.x) * size.y * size.z; }
 
@@ -26,27 +30,59 @@ uint64_t bit(size_t lane) { return uint64_t{1} << lane; }
 }  // namespace
 
 const Services Block::services = {
-    Block::barrier,       Block::meet,         Block::dynamic_shared, Block::copy_later,
-    Block::commit_copies, Block::await_copies, Block::check_read,     Block::check_write,
-    Block::note_atomic,   Block::warp_fence,   Block::fail,
+    Block::barrier,       Block::meet,          Block::dynamic_shared,  Block::copy_later,
+    Block::commit_copies, Block::await_copies,  Block::make_mbarrier,   Block::fence_mbarriers,
+    Block::expect_bytes,  Block::copy_box,      Block::await_mbarrier,  Block::check_read,
+    Block::check_write,   Block::note_atomic,   Block::warp_fence,      Block::fail,
+    Block::cluster_barrier,
 };
 
-Block &Block::mine() { return block_of_this_thread; }
+Block &Block::mine() { return running ? *running : cluster[0]; }
 
-std::string Block::run(const BlockLaunch &launch, Dim3 at) {
-  start(launch, at);
-  size_t warp = launch.kernel->warp, warps = (tasks_.size() + warp - 1) / warp;
-  while (finished_ < tasks_.size()) {
-    bool progress = false;
-    for (size_t i = 0; i < warps && failure_.empty(); i++) {
-      progress |= run_warp(launch.backwards ? warps - 1 - i : i);
-    }
-    progress |= release_barrier();
-    if (failure_.empty() && !progress && finished_ < tasks_.size())
-      failure_ = describe_divergence();
-    if (!failure_.empty()) break;
+void Block::start_launch() {
+  for (Block &block : cluster) block.checks_.start_launch();
+}
+
+std::string Block::run(const std::vector<BlockLaunch> &launches, const std::vector<Dim3> &at) {
+  if (cluster.size() != launches.size()) {
+    running = nullptr;
+    while (cluster.size() > launches.size()) cluster.pop_back();
+    while (cluster.size() < launches.size()) cluster.emplace_back();
+    start_launch();
   }
-  return failure_;
+  size_t count = launches.size();
+  for (size_t i = 0; i < count; i++) cluster[i].start(launches[i], at[i]);
+  Block *unfinished;
+  do {
+    bool progress = false;
+    unfinished = nullptr;
+    for (size_t i = 0; i < count; i++) {
+      running = &cluster[launches[0].backwards ? count - 1 - i : i];
+      while (running->advance()) progress = true;
+      if (!running->failure_.empty()) return running->failure_;
+      if (!running->is_finished()) unfinished = running;
+    }
+    progress |= release_cluster_barrier();
+    if (unfinished && !progress) return unfinished->describe_divergence();
+  } while (unfinished);
+  for (const Block &block : cluster) {
+    std::string wrong = block.mbarriers_.unfinished();
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+// Runs each warp as far as it can. Returns whether anything happened, and nothing went wrong.
+bool Block::advance() {
+  if (is_finished()) return false;
+  size_t warp = launch_->kernel->warp, warps = (tasks_.size() + warp - 1) / warp;
+  bool progress = false;
+  for (size_t i = 0; i < warps && failure_.empty(); i++) {
+    progress |= run_warp(launch_->backwards ? warps - 1 - i : i);
+  }
+  progress |= release_barrier();
+  progress |= release_mbarriers();
+  return progress && failure_.empty();
 }
 
 void Block::start(const BlockLaunch &launch, Dim3 at) {
@@ -63,11 +99,12 @@ void Block::start(const BlockLaunch &launch, Dim3 at) {
     task.stack = nullptr;
     task.copies.clear();
   }
+  mbarriers_.clear(tasks_.size());
   shared_.assign(launch.dynamic_shared + SHARED_ALIGNMENT, static_cast<char>(POISON));
   SharedRange fixed = launch.static_shared;
   std::memset(fixed.begin, POISON, static_cast<size_t>(fixed.end - fixed.begin));
   if (launch.kernel->checked) {
-    char *dynamic = static_cast<char *>(dynamic_shared());
+    char *dynamic = dynamic_begin();
     checks_.start_block(
         {fixed, {dynamic, dynamic + launch.dynamic_shared}, launch.code, launch.device},
         launch.kernel->warp);
@@ -125,8 +162,37 @@ bool Block::release_barrier() {
     if (task.state != State::at_barrier || !is_same(task.site, tasks_[0].site)) return false;
   }
   for (Task &task : tasks_) task.state = State::ready;
+  mbarriers_.pass_barrier();
   if (launch_->kernel->checked) checks_.pass_barrier();
   return true;
+}
+
+bool Block::release_cluster_barrier() {
+  for (const Block &block : cluster) {
+    for (const Task &task : block.tasks_) {
+      bool is_there = task.state == State::at_cluster_barrier &&
+                      is_same(task.site, cluster[0].tasks_[0].site);
+      if (!is_there) return false;
+    }
+  }
+  for (Block &block : cluster) {
+    for (Task &task : block.tasks_) task.state = State::ready;
+    block.mbarriers_.pass_barrier();
+    if (block.launch_->kernel->checked) block.checks_.pass_barrier();
+  }
+  return true;
+}
+
+bool Block::release_mbarriers() {
+  bool progress = false;
+  for (Task &task : tasks_) {
+    if (task.state != State::at_mbarrier) continue;
+    bool goes_on = mbarriers_.is_past(task.mbarrier, task.parity) ||
+                   mbarriers_.has_copies(task.mbarrier);
+    if (goes_on) task.state = State::ready;
+    progress |= goes_on;
+  }
+  return progress;
 }
 
 void Block::resume(size_t index) {
@@ -183,6 +249,11 @@ std::string Block::describe_task(const Task &task) const {
     case State::finished: return thread + " has finished";
     case State::at_barrier:
       return thread + format(" waits at the barrier of line %u", task.site.line);
+    case State::at_cluster_barrier:
+      return thread + format(" waits at the barrier of the cluster in line %u", task.site.line);
+    case State::at_mbarrier:
+      return thread + format(" waits at the mbarrier of line %u for ", task.site.line) +
+             mbarriers_.describe(task.mbarrier);
     default: return thread + format(" waits for its warp in line %u", task.site.line);
   }
 }
@@ -194,15 +265,16 @@ std::string Block::describe_divergence() const {
     return format("block (%u, %u, %u): divergence: ", at_.x, at_.y, at_.z) + describe_task(first) +
            ", " + describe_task(task);
   }
+  if (first.state == State::at_mbarrier) return describe_task(first) + ", which do not come";
+  if (first.state == State::at_cluster_barrier)
+    return describe_task(first) + ", where another block does not come";
   return "divergence: " + describe_task(first) + ", and names lanes that do not come";
 }
 
 void Block::check(const void *address, size_t bytes, bool is_write) {
   if (stacks_.contains(address)) return;
-  std::string wrong = checks_.check(address, bytes, is_write, static_cast<unsigned>(current_));
-  if (wrong.empty()) return;
-  failure_ = describe_current() + ": " + wrong;
-  wait(State::ready, {});
+  fail_if(checks_.check(address, bytes, is_write, static_cast<unsigned>(current_)));
+  if (!is_write) fail_if(mbarriers_.check_read(address, current_));
 }
 
 void Block::check_copy(const AsyncCopy &copy) {
@@ -222,10 +294,14 @@ void Block::meet(Site site, uint64_t lanes, void *record, WarpOperation operatio
   block.wait(State::meeting, site);
 }
 
-void *Block::dynamic_shared() {
-  uintptr_t start = reinterpret_cast<uintptr_t>(mine().shared_.data());
-  return reinterpret_cast<void *>((start + SHARED_ALIGNMENT - 1) & ~(SHARED_ALIGNMENT - 1));
+void *Block::dynamic_shared() { return mine().dynamic_begin(); }
+
+char *Block::dynamic_begin() const {
+  uintptr_t start = reinterpret_cast<uintptr_t>(shared_.data());
+  return reinterpret_cast<char *>((start + SHARED_ALIGNMENT - 1) & ~(SHARED_ALIGNMENT - 1));
 }
+
+void Block::cluster_barrier(Site site) { mine().wait(State::at_cluster_barrier, site); }
 
 void Block::copy_later(void *target, const void *source, unsigned bytes, unsigned zeros) {
   Block &block = mine();
@@ -247,6 +323,105 @@ void Block::await_copies(unsigned groups_in_flight) {
   Block &block = mine();
   block.tasks_[block.current_].copies.await(groups_in_flight,
                                             [&](const AsyncCopy &copy) { block.check_copy(copy); });
+}
+
+void Block::fail_if(const std::string &wrong) {
+  if (wrong.empty()) return;
+  failure_ = describe_current() + ": " + wrong;
+  wait(State::ready, {});
+}
+
+void Block::make_mbarrier(const void *mbarrier, unsigned arrivals) {
+  Block &block = mine();
+  if (!block.same_place(mbarrier, block)) block.fail_if("an mbarrier is not in shared memory");
+  block.fail_if(block.mbarriers_.init(mbarrier, arrivals, block.current_));
+}
+
+void Block::fence_mbarriers() { mine().mbarriers_.fence(mine().current_); }
+
+void Block::expect_bytes(const void *mbarrier, unsigned bytes) {
+  mine().fail_if(mine().mbarriers_.expect(mbarrier, bytes));
+}
+
+void Block::copy_box(void *target, const void *mbarrier, const void *map, const int *coordinates,
+                     unsigned rank, unsigned blocks) {
+  Block &block = mine();
+  BoxCopy copy = {};
+  std::memcpy(&copy.map, map, sizeof copy.map);
+  std::copy(coordinates, coordinates + rank, copy.coordinates);
+  if (copy.map.mark != TensorMap::MARK) block.fail_if("a copy of a box is given no tensor map");
+  if (copy.map.rank != rank)
+    block.fail_if("a tensor map is of another rank than the coordinates of a box");
+  block.check_source(copy);
+  if (blocks >> cluster.size()) block.fail_if("a box is copied to more blocks than a cluster has");
+  for (size_t i = 0; i < cluster.size(); i++) {
+    Block &to = cluster[i];
+    if (blocks ? !(blocks >> i & 1) : &to != &block) continue;
+    if (to.is_finished()) block.fail_if("a box is copied to a block that has ended");
+    copy.target = to.same_place(target, block);
+    unsigned thread = &to == &block ? static_cast<unsigned>(block.current_) : OTHER_BLOCK;
+    block.fail_if(to.check_target(copy, thread));
+    const void *signalled = to.same_place(mbarrier, block);
+    block.fail_if(to.mbarriers_.begin(signalled, copy, block.launch_->backwards));
+  }
+}
+
+void Block::check_source(const BoxCopy &copy) {
+  copy.each_row([&](const char *row, size_t bytes) {
+    const Allocation *allocation = find_allocation(row);
+    if (!allocation || !allocation->contains(row, bytes)) {
+      fail_if(format("a row of a box has %zu bytes ", bytes) + describe(row));
+    } else if (!is_accessible(launch_->device, allocation->device)) {
+      fail_if(format("a box is in memory of device %d", allocation->device));
+    }
+    // of unchecked kernels too, for this is cheap; the rest is not
+    if (!launch_->kernel->checked) return;
+    for (size_t i = 0; i < bytes; i += copy.map.itemsize) check(row + i, copy.map.itemsize, false);
+  });
+}
+
+std::string Block::check_target(const BoxCopy &copy, unsigned thread) {
+  size_t bytes = copy.map.bytes();
+  bool fits = false;
+  for (const SharedRange &range : shared_ranges())
+    fits |= range.begin <= copy.target && copy.target + bytes <= range.end;
+  if (!fits) return "a box is copied out of shared memory";
+  for (size_t i = 0; launch_->kernel->checked && i < bytes; i += 16) {
+    std::string wrong = checks_.check_copy(copy.target + i, 16, thread);
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+std::vector<SharedRange> Block::shared_ranges() const {
+  char *dynamic = dynamic_begin();
+  return {launch_->static_shared, {dynamic, dynamic + launch_->dynamic_shared}};
+}
+
+// Where an address in the shared memory of a block is in that of this one; null if it is in none.
+char *Block::same_place(const void *address, const Block &in) {
+  const char *at = static_cast<const char *>(address);
+  std::vector<SharedRange> theirs = in.shared_ranges(), ours = shared_ranges();
+  for (size_t i = 0; i < theirs.size(); i++) {
+    if (theirs[i].begin <= at && at < theirs[i].end) return ours[i].begin + (at - theirs[i].begin);
+  }
+  return nullptr;
+}
+
+void Block::await_mbarrier(Site site, const void *mbarrier, unsigned parity) {
+  Block &block = mine();
+  block.fail_if(block.mbarriers_.check(mbarrier));
+  while (!block.mbarriers_.is_past(mbarrier, parity)) {
+    if (block.mbarriers_.has_copies(mbarrier)) {
+      block.fail_if(block.mbarriers_.run_copy(mbarrier));
+      continue;
+    }
+    Task &task = block.tasks_[block.current_];
+    task.mbarrier = mbarrier;
+    task.parity = parity;
+    block.wait(State::at_mbarrier, site);
+  }
+  block.mbarriers_.note_wait(mbarrier, block.current_);
 }
 
 void Block::check_read(const void *address, size_t bytes) { mine().check(address, bytes, false); }

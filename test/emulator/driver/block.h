@@ -8,6 +8,7 @@
 #include "async_copy.h"
 #include "checks.h"
 #include "fiber.h"
+#include "mbarriers.h"
 
 namespace emulator {
 
@@ -23,39 +24,46 @@ struct BlockLaunch {
   bool backwards;
 };
 
-// Runs blocks one after the other. A warp runs as far as it can before the next one does, so what
-// needs a barrier and has none goes wrong. There is one for each thread of the operating system.
+// Runs blocks one after the other, those of a cluster together. A warp, or a block of a cluster,
+// runs as far as it can before the next one does, so what needs a barrier and has none goes wrong.
 class Block {
  public:
-  // Runs a block to its end. Returns what went wrong, or nothing.
-  std::string run(const BlockLaunch &launch, Dim3 at);
-  void start_launch() { checks_.start_launch(); }
+  // Runs the blocks of a cluster to their end. Returns what went wrong, or nothing.
+  static std::string run(const std::vector<BlockLaunch> &launches, const std::vector<Dim3> &at);
+  static void start_launch();
 
   // The thread that runs now, for errors: "block (0, 0, 0), thread 3".
   std::string describe_current() const;
   std::string describe_fault(const void *address) const;
 
+  // The block that this thread of the operating system runs now.
   static Block &mine();
   static const Services services;
 
  private:
-  enum class State { ready, at_barrier, meeting, finished };
+  enum class State { ready, at_barrier, at_cluster_barrier, at_mbarrier, meeting, finished };
   struct Task {
     State state;
     Site site;
     uint64_t lanes;
     void *record;
     WarpOperation operation;
+    const void *mbarrier;
+    unsigned parity;
     char *stack;  // null before it has started and after it has finished
     void *stack_pointer;
     AsyncCopies copies;
   };
 
   void start(const BlockLaunch &launch, Dim3 at);
+  bool is_finished() const { return finished_ == tasks_.size(); }
+  bool advance();
+  static bool release_cluster_barrier();
   bool run_warp(size_t warp);
   bool run_ready_lanes(size_t first, size_t end);
   bool complete_meeting(size_t first, size_t end);
   bool release_barrier();
+  bool release_mbarriers();
   void resume(size_t index);
   void prepare(size_t index);
   void wait(State state, Site site);
@@ -63,14 +71,27 @@ class Block {
   std::string describe_task(const Task &task) const;
   void check(const void *address, size_t bytes, bool is_write);
   void check_copy(const AsyncCopy &copy);
+  void check_source(const BoxCopy &copy);
+  std::string check_target(const BoxCopy &copy, unsigned thread);
+  std::vector<SharedRange> shared_ranges() const;
+  char *same_place(const void *address, const Block &in);
+  void fail_if(const std::string &wrong);
 
   static void run_thread();
   static void barrier(Site site);
   static void meet(Site site, uint64_t lanes, void *record, WarpOperation operation);
   static void *dynamic_shared();
+  char *dynamic_begin() const;
+  static void cluster_barrier(Site site);
   static void copy_later(void *target, const void *source, unsigned bytes, unsigned zeros);
   static void commit_copies();
   static void await_copies(unsigned groups_in_flight);
+  static void make_mbarrier(const void *mbarrier, unsigned arrivals);
+  static void fence_mbarriers();
+  static void expect_bytes(const void *mbarrier, unsigned bytes);
+  static void copy_box(void *target, const void *mbarrier, const void *map, const int *coordinates,
+                       unsigned rank, unsigned blocks);
+  static void await_mbarrier(Site site, const void *mbarrier, unsigned parity);
   static void check_read(const void *address, size_t bytes);
   static void check_write(const void *address, size_t bytes);
   static void note_atomic();
@@ -83,6 +104,7 @@ class Block {
   std::vector<char> shared_;
   StackPool stacks_;
   Checks checks_;
+  MBarriers mbarriers_;
   void *scheduler_ = nullptr;  // its stack pointer while a thread runs
   size_t current_ = 0;
   uint64_t run_ = 0;

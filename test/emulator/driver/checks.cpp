@@ -71,6 +71,16 @@ std::string Checks::check(const void *address, size_t bytes, bool is_write, unsi
   return check_global(at, bytes, is_write, thread);
 }
 
+std::string Checks::check_copy(const void *address, size_t bytes, unsigned thread) {
+  std::string wrong = check(address, bytes, true, thread);
+  const char *at = static_cast<const char *>(address);
+  bool is_static = contains(memory_.static_shared, at, bytes);
+  SharedRange range = is_static ? memory_.static_shared : memory_.dynamic_shared;
+  Shadow &shadow = is_static ? *static_shadow_ : *dynamic_shadow_;
+  shadow.forget_writer(static_cast<size_t>(at - range.begin), bytes);
+  return wrong;
+}
+
 std::string Checks::check_shared(Shadow &shadow, SharedRange range, const char *at, size_t bytes,
                                  bool is_write, unsigned thread) {
   size_t offset = static_cast<size_t>(at - range.begin);

@@ -26,6 +26,8 @@ class Checks {
 
   // What is wrong with an access, or nothing.
   std::string check(const void *address, size_t bytes, bool is_write, unsigned thread);
+  // Likewise of a write to shared memory by a copy, whose readers wait for an mbarrier.
+  std::string check_copy(const void *address, size_t bytes, unsigned thread);
 
  private:
   std::string check_shared(Shadow &shadow, SharedRange range, const char *at, size_t bytes,

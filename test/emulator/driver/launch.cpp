@@ -40,6 +40,7 @@ Result Launch::make(const LaunchDescription &description, std::shared_ptr<Launch
   launch->module_ = function.module;
   launch->name_ = function.name;
   launch->max_threads_ = function.max_threads;
+  launch->cluster_ = function.cluster;
   launch->is_checked_ = function.checked;
   launch->grid_ = {description.grid_x, description.grid_y, description.grid_z};
   launch->size_ = {description.block_x, description.block_y, description.block_z};
@@ -59,6 +60,11 @@ Result Launch::check() const {
   size_t threads = volume(size_);
   bool fits = volume(grid_) && threads && threads <= MAX_THREADS && size_.z <= MAX_THREADS_Z &&
               grid_.x <= MAX_GRID_X && grid_.y <= MAX_GRID_YZ && grid_.z <= MAX_GRID_YZ;
+  if (volume(grid_) % cluster_) {
+    report(format("kernel %s: %zu blocks are no clusters of %u", name_.c_str(), volume(grid_),
+                  cluster_));
+    return INVALID_VALUE;
+  }
   if (!fits || shared_ > max_shared_) {
     report(format(
         "kernel %s: no device launches %u x %u x %u blocks of %u x %u x %u threads with %zu "
@@ -97,19 +103,19 @@ void Launch::run() {
 void Launch::run_workers(size_t workers) {
   std::atomic<size_t> next{0};
   std::mutex lock;
-  size_t blocks = volume(grid_);
+  size_t clusters = volume(grid_) / cluster_;
   std::string unloadable;
-  for (size_t i = 0; i < workers; i++) {
+  for (size_t i = 0; i < workers * cluster_; i++) {
     if (!module_->copy(i, &unloadable)) return fail(LAUNCH_OUT_OF_RESOURCES, unloadable);
   }
   auto work = [&](size_t worker) {
-    Block::mine().start_launch();
+    Block::start_launch();
     std::string error;
     Fault fault = run_until_fault([&] {
-      for (size_t i; error.empty() && (i = next++) < blocks;) run_block(i, worker, &error);
+      for (size_t i; error.empty() && (i = next++) < clusters;) run_cluster(i, worker, &error);
     });
     if (!fault.happened && error.empty()) return;
-    next = blocks;
+    next = clusters;
     std::lock_guard<std::mutex> guard(lock);
     if (!fault.happened) {
       fail(LAUNCH_FAILED, error);
@@ -125,16 +131,21 @@ void Launch::run_workers(size_t workers) {
   for (std::thread &helper : helpers) helper.join();
 }
 
-void Launch::run_block(size_t number, size_t worker, std::string *error) {
-  const LoadedCopy &copy = module_->loaded_copy(worker);
-  size_t i = settings().backwards ? volume(grid_) - 1 - number : number;
-  Dim3 at = {static_cast<unsigned>(i % grid_.x), static_cast<unsigned>(i / grid_.x % grid_.y),
-             static_cast<unsigned>(i / grid_.x / grid_.y)};
-  BlockLaunch launch = {
-      copy.kernel(name_), parameters_.data(),   grid_, size_, shared_, copy.shared(), copy.code(),
-      context().device,   settings().backwards,
-  };
-  *error = Block::mine().run(launch, at);
+void Launch::run_cluster(size_t number, size_t worker, std::string *error) {
+  std::vector<BlockLaunch> launches;
+  std::vector<Dim3> places;
+  size_t cluster = settings().backwards ? volume(grid_) / cluster_ - 1 - number : number;
+  for (unsigned rank = 0; rank < cluster_; rank++) {
+    // static shared memory is that of a copy of the module
+    const LoadedCopy &copy = module_->loaded_copy(worker * cluster_ + rank);
+    size_t i = cluster * cluster_ + rank;
+    places.push_back({static_cast<unsigned>(i % grid_.x),
+                      static_cast<unsigned>(i / grid_.x % grid_.y),
+                      static_cast<unsigned>(i / grid_.x / grid_.y)});
+    launches.push_back({copy.kernel(name_), parameters_.data(), grid_, size_, shared_,
+                        copy.shared(), copy.code(), context().device, settings().backwards});
+  }
+  *error = Block::run(launches, places);
 }
 
 // Writes that end before the inaccessible page, in the memory that pads an allocation.

@@ -33,14 +33,14 @@ class Launch {
  private:
   Result check() const;
   Result check_pointers() const;
-  void run_block(size_t number, size_t worker, std::string *error);
+  void run_cluster(size_t number, size_t worker, std::string *error);
   void run_workers(size_t workers);
   void check_ends();
   void fail(Result result, const std::string &reason);
 
   std::shared_ptr<Module> module_;
   std::string name_;
-  unsigned max_threads_ = 0;
+  unsigned max_threads_ = 0, cluster_ = 1;
   bool is_checked_ = false;
   Dim3 grid_{}, size_{};
   size_t shared_ = 0, max_shared_ = 0;

@@ -155,6 +155,7 @@ API cuModuleGetFunction(Function **function, std::shared_ptr<Module> *handle, co
                              name,
                              std::move(bytes),
                              info->max_threads,
+                             info->cluster,
                              info->checked != 0,
                              shared,
                              info->shared_bytes - shared};

@@ -59,6 +59,7 @@ struct Function {
   std::string name;
   std::vector<unsigned> parameter_bytes;
   unsigned max_threads;
+  unsigned cluster;
   bool checked;
   size_t static_shared;
   size_t max_dynamic_shared;

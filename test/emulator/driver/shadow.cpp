@@ -39,6 +39,10 @@ Conflict Shadow::write(size_t offset, size_t bytes, const Moment &now) {
   return Conflict::none;
 }
 
+void Shadow::forget_writer(size_t offset, size_t bytes) {
+  for (size_t i = offset; i < offset + bytes && i < bytes_; i++) cells_[i].writer = {};
+}
+
 bool Shadow::conflicts(const Access &access, const Moment &now) {
   return access.time == now.time && access.thread != now.thread && !is_ordered_in_warp(access, now);
 }

@@ -35,6 +35,8 @@ class Shadow {
 
   Conflict read(size_t offset, size_t bytes, const Moment &now);
   Conflict write(size_t offset, size_t bytes, const Moment &now);
+  // The last writes are ordered before any read by other means than barriers.
+  void forget_writer(size_t offset, size_t bytes);
 
  private:
   struct Access {

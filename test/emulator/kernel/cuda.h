@@ -6,6 +6,7 @@
 #include "functions.h"
 #include "module.h"
 #include "numbers.h"
+#include "nvidia_bulk.h"
 #include "nvidia_matrix.h"
 #include "nvidia_wgmma.h"
 #include "warp.h"
@@ -21,7 +22,9 @@
 #define __shared__ EMULATOR_SHARED
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __restrict__ __restrict
+#define __grid_constant__
 #define __CUDA_ARCH__ EMULATOR_CUDA_ARCH
 
 #define threadIdx (emulator::self().thread)
@@ -171,7 +174,22 @@ inline void copy_async_wait() {
 #define mma_m16n8k8_tf32(...) emulator::mma_m16n8k8_tf32(EMULATOR_SITE, __VA_ARGS__)
 
 #define matrix_descriptor(matrix, panel_bytes) emulator::matrix_descriptor(matrix, panel_bytes)
-#define async_fence() emulator::note_fence(true)
+#define async_fence() emulator::async_fence()
+#define mbarrier_init(mbarrier) emulator::make_mbarrier(mbarrier)
+#define mbarrier_expect(mbarrier, bytes) emulator::expect_bytes(mbarrier, bytes)
+#define mbarrier_wait(mbarrier, parity) emulator::await_mbarrier(EMULATOR_SITE, mbarrier, parity)
+#define copy_box_2d(shared, mbarrier, map, ...) \
+  emulator::copy_box(0, shared, mbarrier, &(map), __VA_ARGS__)
+#define copy_box_3d copy_box_2d
+#define copy_box_4d copy_box_2d
+#define copy_box_5d copy_box_2d
+#define copy_box_2d_to_2(shared, mbarrier, map, ...) \
+  emulator::copy_box(3, shared, mbarrier, &(map), __VA_ARGS__)
+#define copy_box_3d_to_2 copy_box_2d_to_2
+#define copy_box_4d_to_2 copy_box_2d_to_2
+#define copy_box_5d_to_2 copy_box_2d_to_2
+#define cluster_barrier() emulator::cluster_barrier(EMULATOR_SITE)
+
 #define wgmma_begin() emulator::begin_products(EMULATOR_SITE)
 #define wgmma_commit() emulator::commit_products(EMULATOR_SITE)
 template <int GROUPS_IN_FLIGHT>

@@ -36,6 +36,15 @@ struct Services {
   void (*copy_later)(void *target, const void *source, unsigned bytes, unsigned zeros);
   void (*commit_copies)();
   void (*await_copies)(unsigned groups_in_flight);
+  // An mbarrier, whose phases end when threads have said what bytes they expect and these have been
+  // copied. Boxes of tensors are copied when they are awaited, not before: to this block, or to the
+  // same place of the blocks of its cluster that have a bit.
+  void (*make_mbarrier)(const void *mbarrier, unsigned arrivals);
+  void (*fence_mbarriers)();
+  void (*expect_bytes)(const void *mbarrier, unsigned bytes);
+  void (*copy_box)(void *target, const void *mbarrier, const void *map, const int *coordinates,
+                   unsigned rank, unsigned blocks);
+  void (*await_mbarrier)(Site site, const void *mbarrier, unsigned parity);
   // An access of a kernel that was compiled with checks.
   void (*check_read)(const void *address, size_t bytes);
   void (*check_write)(const void *address, size_t bytes);
@@ -45,6 +54,8 @@ struct Services {
   void (*warp_fence)();
   // Stops the kernel with an error.
   void (*fail)(const char *reason, unsigned line);
+  // Waits for all threads of all blocks of the cluster.
+  void (*cluster_barrier)(Site site);
 };
 
 // One thread of a block.
@@ -66,6 +77,7 @@ struct KernelInfo {
   const unsigned *parameter_bytes;
   unsigned parameters;
   unsigned max_threads;
+  unsigned cluster;  // blocks that run together
   unsigned warp;
   unsigned checked;       // whether each access is checked
   unsigned shared_bytes;  // how much shared memory it may have without asking for more

@@ -85,13 +85,14 @@ Parameters<A...> parameters_of(void (*)(A...));
 }  // namespace emulator
 
 // Makes a kernel known to the driver: a function, whose parameters are those of launches.
-#define EMULATOR_KERNEL(name, function, max_threads, warp, checked)                       \
+#define EMULATOR_KERNEL(name, function, max_threads, cluster, warp, checked)              \
   static void name##__entry(void **parameters) { emulator::call(&function, parameters); } \
   extern "C" const emulator::KernelInfo name##__kernel = {                                \
       name##__entry,                                                                      \
       decltype(emulator::parameters_of(&function))::bytes,                                \
       decltype(emulator::parameters_of(&function))::count,                                \
       max_threads,                                                                        \
+      cluster,                                                                            \
       warp,                                                                               \
       checked,                                                                            \
       EMULATOR_SHARED_BYTES}

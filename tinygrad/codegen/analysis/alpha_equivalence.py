@@ -12,8 +12,8 @@ from tinygrad.uop.ops import UOp
 def is_alpha_equivalent(
     a: UOp, b: UOp, renamed: dict[UOp, UOp], loops: Collection[UOp] = ()
 ) -> bool:
-    """Whether two expressions are equal when ranges in `a` are `renamed`. Those among `loops` get
-    the name that makes it so.
+    """Whether two expressions are equal after ranges of `a` are `renamed`. A range in `loops` takes
+    the name that makes them equal, if one does.
     """
     seen: set[tuple[UOp, UOp]] = set()
     stack = [(a, b)]

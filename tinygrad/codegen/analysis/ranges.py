@@ -21,13 +21,21 @@ from tinygrad.uop.ops import AxisType, RangeArg, UOp
 from tinygrad.uop.simplify.valid import is_always
 
 NO_RANGES: frozenset[UOp] = frozenset()
-_FIRST_LOOP = {Ops.REDUCE: 1, Ops.MMA_WAIT: 1, Ops.STORE: 2, Ops.COPY_ASYNC: 2, Ops.MMA_ASYNC: 3}
+_FIRST_LOOP = {
+    Ops.REDUCE: 1,
+    Ops.MMA_WAIT: 1,
+    Ops.MBARRIER_INIT: 1,
+    Ops.STORE: 2,
+    Ops.COPY_ASYNC: 2,
+    Ops.MMA_ASYNC: 3,
+    Ops.COPY_BULK: 3,
+}
 """The number of the first source that is a loop: `REDUCE(value, *loops)`."""
 
 
 def loops_of(node: UOp) -> tuple[UOp, ...]:
-    """The loops that a reduction, a store, a copy or an asynchronous product runs itself, outermost
-    first.
+    """The loops that a node runs itself, outermost first: those of a reduction, a store, a copy or
+    an asynchronous product.
     """
     first = _FIRST_LOOP.get(node.op)
     return () if first is None else node.src[first:]
@@ -39,7 +47,7 @@ def with_loops(node: UOp, loops: Iterable[UOp]) -> UOp:
 
 
 class FreeRanges:
-    """Memoised: the free ranges of nodes, loops that must enclose them, and strides of indices."""
+    """The free ranges of nodes, which are the loops that must enclose them; strides along these."""
 
     def __init__(self) -> None:
         self.known: dict[UOp, frozenset[UOp]] = kept_table("free ranges")

@@ -4,7 +4,7 @@ vector_ranges.py       VECTOR ranges become vector dtypes
 reductions.py          REDUCE becomes accumulators in registers
 scalar_lanes.py        vectors are written lane by lane, for GPUs
 async_copies.py        copies to shared memory become asynchronous, for GPUs that can
-narrow_index.py        indices of 32 bits, for GPUs
-linearize.py           the order of the program
-barriers.py            barriers between accesses to shared memory
+narrow_index.py        indices become 32-bit integers, for GPUs
+linearize.py           nodes get the order in which they run
+barriers.py            barriers are placed between accesses to shared memory
 """

@@ -4,12 +4,15 @@ Before: `REDUCE(value, *ranges)` anywhere in an expression, possibly inside of T
 `LOAD(register[tile])` after `STORE(register, register op value, *ranges, *tiles)` after
 `STORE(register, identity, *tiles)`. The register array holds an accumulator for each step of the
 TILE ranges that the value depends on. The reduction loop runs outside of these, so that an operand
-loaded once feeds many accumulators.
+loaded once feeds many accumulators. Sums that are added share their accumulators: each
+continues from the result of the one before.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from typing import NamedTuple
 
 from tinygrad.codegen.analysis.identity import identity_element
 from tinygrad.codegen.analysis.ranges import (
@@ -17,7 +20,6 @@ from tinygrad.codegen.analysis.ranges import (
     RangeFactory,
     extent,
     loops_of,
-    map_nodes,
     substitute,
 )
 from tinygrad.dtype import AddrSpace, dtypes
@@ -37,12 +39,23 @@ def lower_reductions(sink: UOp) -> UOp:
     """Lower every REDUCE over ranges; one without ranges reduces lanes and stays."""
     if not any(map(_is_over_ranges, sink.toposort())):
         return sink
-    lowering = _ReduceLowering(sink)
-    return map_nodes(sink, lambda u: lowering.split_tiles(u) if _is_over_ranges(u) else u)
+    return _ReduceLowering(sink).lowered(sink)
 
 
 def _is_over_ranges(node: UOp) -> bool:
     return node.op is Ops.REDUCE and bool(loops_of(node))
+
+
+class _Sum(NamedTuple):
+    """Sums with common accumulators, for `tiles` in every step of `context`. Each of `parts` is a
+    summand and the loops over which it is summed.
+    """
+
+    register: UOp
+    update: UOp
+    parts: tuple[tuple[UOp, tuple[UOp, ...]], ...]
+    tiles: list[UOp]
+    context: list[UOp]
 
 
 class _ReduceLowering:
@@ -53,6 +66,34 @@ class _ReduceLowering:
         self.factory = RangeFactory(nodes)
         self.registers = 1 + max((u.arg for u in nodes if u.op is Ops.DEFINE_REG), default=-1)
         self.free = FreeRanges()
+        self.uses = Counter(x for u in nodes for x in u.src)
+        # sums, by the load of their result
+        self.sums: dict[UOp, _Sum] = {}
+
+    def lowered(self, sink: UOp) -> UOp:
+        """The kernel with all reductions lowered."""
+        done: dict[UOp, UOp] = {}
+        for u in sink.toposort():
+            node = u.with_sources(tuple([done[x] for x in u.src]))
+            if _is_over_ranges(node):
+                node = self.split_tiles(node)
+            elif node.op is Ops.ADD and all(self.uses[x] == 1 for x in u.src):
+                # the accumulators no longer hold the first sum then: nothing else may use it
+                node = self.add_sums(node)
+            done[u] = node
+        return done[sink]
+
+    def add_sums(self, node: UOp) -> UOp:
+        """The load of two sums that share accumulators, or `node` where its sources cannot."""
+        if not all(x in self.sums for x in node.src):
+            return node
+        total, added = [self.sums[x] for x in node.src]
+        if total.tiles != added.tiles or total.context != added.context:
+            return node
+        for value, own in added.parts:
+            node = self.lower(Ops.ADD, value, own, after=total)
+            total = self.sums[node]
+        return node
 
     def split_tiles(self, node: UOp) -> UOp:
         """Lower a reduction; with TILE ranges, each of their steps has a partial result."""
@@ -64,28 +105,35 @@ class _ReduceLowering:
         partial = self.lower(node.arg, node.src[0], loops)
         return self.lower(node.arg, partial, tiles)
 
-    def lower(self, op: Ops, value: UOp, own: tuple[UOp, ...]) -> UOp:
-        """The load of the result, after the loops that initialize and update the accumulators."""
+    def lower(self, op: Ops, value: UOp, own: tuple[UOp, ...], after: _Sum | None = None) -> UOp:
+        """The load of the result, after the loops that initialize and update the accumulators;
+        those of another sum of the same type, if given, are updated instead.
+        """
         tiles = sorted(
             (r for r in self.free[value] if r.arg.kind is AxisType.TILE and r not in own),
             key=lambda r: int(r.arg.index),
         )
         dtype = value.dtype
-        size = math.prod(extent(r) for r in tiles)
-        pointer = dtype.ptr(size, AddrSpace.REG)
-        register = UOp(Ops.DEFINE_REG, pointer, (), self.registers)
-        self.registers += 1
-
-        # the accumulators are initialized again in every step of the enclosing loops
         outer = sorted(self.free[value].difference(own, tiles), key=lambda r: int(r.arg.index))
-        cleared = [self.factory.like(r) for r in tiles]
-        start = register.after(*outer) if outer else register
-        clear = start.index(tile_index(cleared)).store(identity_element(op, dtype), *cleared)
+        if after is not None:
+            register, clear = after.register, after.update
+        else:
+            size = math.prod(extent(r) for r in tiles)
+            pointer = dtype.ptr(size, AddrSpace.REG)
+            register = UOp(Ops.DEFINE_REG, pointer, (), self.registers)
+            self.registers += 1
+            # the accumulators are initialized again in every step of the enclosing loops
+            cleared = [self.factory.like(r) for r in tiles]
+            start = register.after(*outer) if outer else register
+            clear = start.index(tile_index(cleared)).store(identity_element(op, dtype), *cleared)
 
         inner = [self.factory.like(r) for r in tiles]
         current = register.after(clear, *own).index(tile_index(inner))
         term = substitute(value, dict(zip(tiles, inner, strict=True)))
         updated = UOp(op, dtype, (current.load(dtype=dtype), term))
         update = current.store(updated, *own, *inner)
-        result = register.after(update).index(tile_index(tiles))
-        return result.load(dtype=dtype)
+        result = register.after(update).index(tile_index(tiles)).load(dtype=dtype)
+        if op is Ops.ADD:
+            before = () if after is None else after.parts
+            self.sums[result] = _Sum(register, update, (*before, (value, own)), tiles, outer)
+        return result

@@ -27,6 +27,7 @@ Softmaxes between products, as in attention:
 All other nests:
 
     vectorize.py           chooses the loops that become lanes
+    row_values.py              keeps exponentials of a row that a sum and the outputs need
     streaming.py           column reductions over long rows
     transpose.py           transposes in square blocks
 

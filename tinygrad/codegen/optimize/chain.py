@@ -1,4 +1,4 @@
-"""Chains: reductions of an expression that contains products, as in attention and its gradients.
+"""Chains: reductions of an expression that contains products, such as attention.
 
 A chain is `out[row, column] = sum over k of weight[row, k] * value[k, column]`, or a sum or maximum
 of `weight[row, k]`, where `weight` is elementwise in products `sum over e of a[row, e] * b[k, e]`.
@@ -45,7 +45,7 @@ def find_chain(nest: Nest) -> Chain | None:
 
 
 def chain_of_stores(stores: Sequence[UOp]) -> Chain | None:
-    """The chain of some stores, of which the first is that of the chain."""
+    """The chain whose result the first of `stores` writes; the others write its statistics."""
     store = stores[0]
     loops = loops_of(store)
     if not loops or any(r.arg.kind is not AxisType.LOOP for r in loops):
@@ -68,7 +68,7 @@ def chain_of_stores(stores: Sequence[UOp]) -> Chain | None:
 
 
 def has_blocks(chain: Chain) -> bool:
-    """Whether loops have known sizes, but for those over which there are blocks."""
+    """Whether all loops have known sizes, except those that are blocked."""
     free = FreeRanges()
     others = (*chain.columns, *chain.reduce.src[1:-1])
     symbolic = [r for r in (*loops_of(chain.store), chain.key) if not is_static(r)]
@@ -89,7 +89,7 @@ def _with_total(chain: Chain, others: Collection[UOp]) -> Softmax:
 
 
 def outermost_reduces(root: UOp) -> list[UOp]:
-    """The reductions of an expression that are not part of another one."""
+    """The reductions of an expression that are in no other reduction."""
     found = root.toposort(gate=lambda u: u.op is not Ops.REDUCE)
     return [u for u in found if u.op is Ops.REDUCE]
 

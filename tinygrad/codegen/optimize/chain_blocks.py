@@ -1,4 +1,4 @@
-"""Compute a chain in blocks: the weights of one block alone are stored, in scratch memory.
+"""Compute a chain in blocks, so that only the weights of one block are stored, in scratch memory.
 
 Before: a nest that is one `Chain`. After, for blocks of rows in a grid:
 
@@ -118,8 +118,8 @@ class Blocks:
     def at(
         self, node: UOp, row: UOp, key: UOp | None = None, known: Mapping[UOp, UOp] | None = None
     ) -> UOp:
-        """An expression for one row and one key of the blocks; what is `known` of it is replaced by
-        its value.
+        """An expression for one row and one key of the blocks, with `known` nodes replaced by their
+        values.
         """
         table = {self.chain.row: within(self.row_start + row, self.chain.row)}
         if key is not None:
@@ -127,7 +127,7 @@ class Blocks:
         return substitute(node, {**table, **(known or {})})
 
     def only_new(self, value: UOp, key: UOp, other: UOp) -> UOp:
-        """`value`, or `other` for a key that an earlier block had too, or past the end."""
+        """`value`; `other` for a key past the end, or one that an earlier block covers too."""
         if not is_static(self.chain.key):
             is_past = self.chain.key.src[0] - 1 < self.key_start + key
             return UOp(Ops.WHERE, value.dtype, (is_past, other, value))

@@ -1,9 +1,10 @@
-"""Bounds of the keys that a block of rows needs: blocks that a mask excludes whole are skipped.
+"""Bounds of the keys that a block of rows needs, so that blocks that a mask excludes are skipped.
 
-Input: the weights of a chain, or its scores, and the value that excludes an element: 0 for weights,
--inf for scores. Output: the first key that any row of a block needs, and the end of the keys. A
-mask is known by its condition: `where(key > row, -inf, score)` excludes keys beyond the last row of
-the block. Conditions that are no affine inequality, or that depend on stored values, bound nothing.
+Input: the weights of a chain, or its scores, and the value of an excluded element: 0 for weights,
+-inf for scores. Output: the first key that any row of the block needs, and the end of the keys. A
+mask is recognised by its condition: `where(key > row, -inf, score)` excludes keys beyond the last
+row of the block. A condition that is not an affine inequality, or that depends on stored values,
+gives no bound.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def blocks_of(axis: UOp, step: int) -> UOp | int:
 
 
 def needed_blocks(chain: Chain, rows: tuple[UOp, UOp], size: int) -> tuple[UOp | None, UOp | int]:
-    """The first block of `size` keys that some rows, from the first to the last, need, None for
-    block 0, and the number of blocks: at least one of all.
+    """The first block of `size` keys that rows from the first to the last need (None for block 0),
+    and the number of blocks, at least 1.
     """
     blocks = blocks_of(chain.key, size)
     if chain.softmax is not None:

@@ -1,8 +1,8 @@
 """The softmax in the weights of a chain.
 
-In: the weights, an expression in scores, and the reductions in it over whole rows. Out: which of
-its nodes are the parts of a softmax: scores, their maximum, the exponentials of the difference, and
-the sum of these, which the weights may be divided by.
+In: the weights, an expression in scores, and the reductions in it over whole rows. Out: the nodes
+that are the parts of a softmax: the scores, their maximum, the exponentials of the difference, and
+their sum, by which the weights may be divided.
 """
 
 from __future__ import annotations

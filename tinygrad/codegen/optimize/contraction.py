@@ -1,11 +1,15 @@
 """Contractions: sums of products, as in matrix products, convolutions and their gradients.
 
 A contraction is `out[...] = f(sum over k of a * b)` where some output axes index `a` alone and some
-index `b` alone.
+index `b` alone. Several such sums may be added, as in `a @ b + c @ d`: one register tile computes
+them, one after the other.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections import Counter
 from dataclasses import dataclass
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, loops_of
@@ -19,12 +23,28 @@ MIN_PRODUCTS = 1 << 12
 
 
 @dataclass
-class Contraction:
-    """A store of a sum of products; `axes[i]` are the output axes of `operands[i]` alone."""
+class SumOfProducts:
+    """A reduction of a contraction; `operands[i]` have the contraction's `axes[i]`, whichever way
+    round they are multiplied.
+    """
 
-    store: UOp
     reduce: UOp
     operands: tuple[UOp, UOp]
+
+    def reduction_size(self) -> int:
+        """The size of the reduction axes together."""
+        return points(loops_of(self.reduce))
+
+
+@dataclass
+class Contraction:
+    """A store of a function of sums of products; `axes[i]` are the output axes of `operands[i]`
+    alone of every sum.
+    """
+
+    store: UOp
+    total: UOp
+    sums: list[SumOfProducts]
     axes: tuple[list[UOp], list[UOp]]
     shared: list[UOp]
     free: FreeRanges
@@ -33,14 +53,13 @@ class Contraction:
     is_inner: bool = False
     """Whether the nest is inside of other loops."""
 
-    def reduction_size(self) -> int:
-        """The size of the reduction axes together."""
-        return points(loops_of(self.reduce))
-
-    def products(self) -> int:
-        """The number of products of all outputs."""
-        own = self.free[self.reduce].difference(self.free[self.store])
-        return points(own.union(loops_of(self.reduce)))
+    def multiply_adds(self) -> int:
+        """The number of multiply-adds of all outputs."""
+        outside = self.free[self.store]
+        return sum(
+            points(self.free[x.reduce].difference(outside).union(loops_of(x.reduce)))
+            for x in self.sums
+        )
 
 
 def below_casts(node: UOp) -> UOp:
@@ -64,30 +83,65 @@ def find_contraction(nest: Nest) -> Contraction | None:
         return None
     store = nest.stores[0]
     loops = loops_of(store)
-    reduces = [u for u in store.toposort() if u.op is Ops.REDUCE]
-    if len(reduces) != 1 or any(r.arg.kind is not AxisType.LOOP for r in loops):
-        return None
-    reduce = reduces[0]
-    product = summed_product(reduce)
-    if product is None:
+    reduces = reductions_of(store)
+    total = total_of(reduces, store)
+    if total is None or any(r.arg.kind is not AxisType.LOOP for r in loops):
         return None
     free = FreeRanges()
     outside = free[store]
-    outputs = free[reduce].difference(outside)
-    if not outputs.issubset(loops) or points(outputs.union(loops_of(reduce))) < MIN_PRODUCTS:
-        return None
-    left, right = product.src
-    only_left = [r for r in loops if r in free[left] and r not in free[right]]
-    only_right = [r for r in loops if r in free[right] and r not in free[left]]
-    if not only_left or not only_right:
-        return None
-    shared = [r for r in loops if r not in only_left and r not in only_right]
-    return Contraction(
-        store,
-        reduce,
-        (left, right),
-        (only_left, only_right),
-        shared,
-        free,
-        is_inner=bool(outside),
-    )
+    axes: tuple[list[UOp], list[UOp]] = ([], [])
+    sums: list[SumOfProducts] = []
+    for reduce in reduces:
+        product = summed_product(reduce)
+        if product is None or reductions_of(product):
+            return None
+        if not free[reduce].difference(outside).issubset(loops):
+            return None
+        left, right = product.src
+        only_left = [r for r in loops if r in free[left] and r not in free[right]]
+        only_right = [r for r in loops if r in free[right] and r not in free[left]]
+        if sums and not set(only_left).intersection(axes[0]):
+            left, right, only_left, only_right = right, left, only_right, only_left
+        if sums:
+            only_left = [r for r in only_left if r in axes[0]]
+            only_right = [r for r in only_right if r in axes[1]]
+        if not only_left or not only_right:
+            return None
+        axes = only_left, only_right
+        sums.append(SumOfProducts(reduce, (left, right)))
+    shared = [r for r in loops if r not in axes[0] and r not in axes[1]]
+    found = Contraction(store, total, sums, axes, shared, free, is_inner=bool(outside))
+    return found if found.multiply_adds() >= MIN_PRODUCTS else None
+
+
+def reductions_of(node: UOp) -> list[UOp]:
+    """The reductions that an expression is computed from, those of its first source first."""
+    return [u for u in node.toposort() if u.op is Ops.REDUCE]
+
+
+def total_of(reduces: list[UOp], store: UOp) -> UOp | None:
+    """The sum of all reductions of a store, None if they are not all added before anything else."""
+    added = dict.fromkeys(reduces, 1)
+    for u in store.toposort():
+        if u.op is Ops.ADD and all(x in added for x in u.src):
+            added[u] = sum(added[x] for x in u.src)
+    return next((u for u, count in added.items() if count == len(reduces)), None)
+
+
+def add_reductions_first(store: UOp) -> UOp:
+    """A store whose sums add reductions before other terms, so that these have one accumulator."""
+    nodes = store.toposort()
+    if sum(u.op is Ops.REDUCE for u in nodes) < 2:
+        return store
+    uses = Counter(x for u in nodes for x in u.src)
+    terms: dict[UOp, list[UOp]] = {}
+    for u in nodes:
+        if u.op is Ops.ADD and dtypes.is_float(u.dtype):
+            terms[u] = [y for x in u.src for y in (terms.get(x, [x]) if uses[x] == 1 else [x])]
+    table: dict[UOp, UOp] = {}
+    for total, found in terms.items():
+        reduces = [x for x in found if x.op is Ops.REDUCE]
+        if 1 < len(reduces) < len(found):
+            rest = [x for x in found if x.op is not Ops.REDUCE]
+            table[total] = functools.reduce(operator.add, reduces + rest)
+    return store.substitute(table)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 
 from tinygrad.codegen.analysis.accesses import condition_of, index_of
 from tinygrad.codegen.analysis.affine_index import (
@@ -30,7 +31,7 @@ MAX_FOOTPRINT_BYTES = 1 << 18
 # and of windows along output rows, which are read in order
 MAX_ROWS_FOOTPRINT_BYTES = 1 << 20
 # minimum reads per element, below which masks cost less than staging
-MIN_REUSE = 8
+MIN_REUSE = 4
 # columns that typically share a load of a row
 COLUMNS = 32
 
@@ -202,12 +203,12 @@ def _load_of_steps(load: UOp, rest: Affine, sums: list[_WindowSum], steps: list[
 def _compare_step(comparison: UOp, sums: list[_WindowSum], steps: list[UOp]) -> UOp:
     """A comparison of the loop counter that replaces its sum."""
     plain, form = _compared(comparison)
-    for s, step in zip(sums, steps, strict=True):
-        for sign in (1, -1):
-            if form.terms == {r: sign * c for r, c in s.terms.items()}:
-                difference = Affine(form.constant + sign * s.minimum, {step: sign})
-                less = build_affine(difference).alu(Ops.CMPLT, index_const(0))
-                if plain is comparison:
-                    return less
-                return UOp(comparison.op, comparison.dtype, (less, comparison.src[1]))
+    for (s, step), sign in product(zip(sums, steps, strict=True), (1, -1)):
+        if form.terms != {r: sign * c for r, c in s.terms.items()}:
+            continue
+        difference = Affine(form.constant + sign * s.minimum, {step: sign})
+        less = build_affine(difference).alu(Ops.CMPLT, index_const(0))
+        if plain is comparison:
+            return less
+        return UOp(comparison.op, comparison.dtype, (less, comparison.src[1]))
     raise AssertionError("every comparison compares one of the sums")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, loops_of, with_loops
-from tinygrad.codegen.optimize.chain import join_statistics
+from tinygrad.codegen.optimize.chain import join_statistics, outermost_reduces
 from tinygrad.codegen.optimize.micro_kernel import tile_contraction
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.online_softmax import tile_chain
@@ -33,7 +33,15 @@ from tinygrad.uop.ops import AxisType, KernelInfo, UOp
 def vectorize_and_parallelize(nest: Nest) -> bool:
     """Vectorize any nest, and run its outermost loops in parallel."""
     vectorize_nest(nest)
-    nest.grid_over(nest.prefix())
+    free = FreeRanges()
+    reduces = outermost_reduces(nest.root)
+
+    def repeats_no_reduction(loop: UOp) -> bool:
+        return all(loop in free[x] for x in reduces)
+
+    loops = nest.prefix()
+    # what is computed from the reductions of a row stays in the work item of the row
+    nest.grid_over(list(itertools.takewhile(repeats_no_reduction, loops)) or loops)
     return True
 
 

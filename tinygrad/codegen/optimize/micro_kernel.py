@@ -9,6 +9,8 @@ into scratch memory; a very long reduction is blocked, with accumulators in scra
         panel[...] = ...
         for rows: for columns:
             for k: for row in tile: for vector: acc[row, vector] += a[row, k] * panel[k, vector]
+
+Several sums of products share the tile: the loop over k is repeated for each of them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from dataclasses import dataclass
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, is_static, loops_of
 from tinygrad.codegen.optimize.blocking import accumulate_in_memory
-from tinygrad.codegen.optimize.contraction import Contraction, below_casts, find_contraction
+from tinygrad.codegen.optimize.contraction import (
+    Contraction,
+    add_reductions_first,
+    below_casts,
+    find_contraction,
+    reductions_of,
+    total_of,
+)
 from tinygrad.codegen.optimize.footprint import find_footprint
 from tinygrad.codegen.optimize.nest import Nest, points
 from tinygrad.codegen.optimize.skinny_matmul import tile_skinny_product
@@ -40,22 +49,26 @@ SCALAR_TILE = 4
 # upper bounds of a packed panel and of accumulators, which share a core's second-level cache
 MAX_PANEL_BYTES = 1 << 18
 MAX_ACCUMULATOR_BYTES = 1 << 18
-# numbers of the scratch arrays
+# numbers of the scratch arrays, and how many each sum has
 PANEL, ACCUMULATORS, ROWS, WINDOW = 0, 1, 2, 3
+PER_SUM = 4
 
 
 def tile_contraction(nest: Nest) -> bool:
     """Tile the nest if it is one contraction; returns whether it is tiled."""
+    original = nest.root
+    nest.root = UOp.sink(*map(add_reductions_first, nest.stores))
     contraction = find_contraction(nest)
     if contraction is None:
+        nest.root = original
         return False
     if nest.renderer.target.vector_bytes < MIN_VECTOR_BYTES:
         tile_scalars(nest, contraction)
         return True
     if tile_skinny_product(nest, contraction):
         return False
-    original = nest.root
-    contraction = stage_windows(nest, contraction)
+    if len(contraction.sums) == 1:
+        contraction = stage_windows(nest, contraction)
     tiling = choose_tiling(contraction, nest.renderer)
     if tiling is None:
         nest.root = original
@@ -79,10 +92,11 @@ def tile_inner(nest: Nest, lanes: UOp | None) -> bool:
 def stage_windows(nest: Nest, contraction: Contraction) -> Contraction:
     """Stage operands that sliding windows read under a condition; staged reads need none."""
     untiled: frozenset[UOp] = frozenset()
-    for operand in contraction.operands:
+    reduction = loops_of(contraction.sums[0].reduce)
+    for operand in contraction.sums[0].operands:
         for load in [u for u in operand.toposort() if u.op is Ops.LOAD]:
             footprint = find_footprint(
-                load, loops_of(contraction.reduce), contraction.products(), nest.factory, WINDOW
+                load, reduction, contraction.multiply_adds(), nest.factory, WINDOW
             )
             if footprint is not None and not untiled:
                 nest.root = nest.root.substitute({load: footprint.load})
@@ -135,59 +149,66 @@ class _MicroKernel:
         self.tiling = tiling
         self.factory: RangeFactory = nest.factory
         self.shared = contraction.shared
-        self.outer_reduction: list[UOp] = []
+        # the loops of each sum that are outside of the tiles
+        self.outer_reduction: list[list[UOp]] = [[] for _ in contraction.sums]
 
     @property
     def store(self) -> UOp:
         """The current store of the nest."""
         return self.nest.stores[0]
 
-    def reduce(self) -> UOp:
-        """The current reduction of the nest."""
-        return next(u for u in self.store.toposort() if u.op is Ops.REDUCE)
+    def reduce(self, number: int) -> UOp:
+        """The current reduction of a sum."""
+        return reductions_of(self.store)[number]
 
-    def operand(self, side: int) -> UOp:
-        """A current operand of the contraction."""
-        return below_casts(self.reduce().src[0]).src[side]
+    def operand(self, number: int, side: int) -> UOp:
+        """A current operand of a sum."""
+        found = self.contraction.sums[number]
+        is_swapped = below_casts(found.reduce.src[0]).src != found.operands
+        return below_casts(self.reduce(number).src[0]).src[side != is_swapped]
+
+    def scratch(self, array: int, number: int) -> int:
+        """The number of a scratch array of a sum."""
+        return self.nest.scratch + PER_SUM * number + array
 
     def build(self) -> None:
         """Apply all steps."""
         tiling, nest = self.tiling, self.nest
         loops = self.split_loops()
-        hoisted = tiling.staged and self.panel_is_hoisted(loops)
-        if tiling.staged and not hoisted:
-            self.block_reduction(max(16, MAX_PANEL_BYTES // (self.width * self.itemsize)))
+        hoisted = bool(tiling.staged) and self.panels_are_hoisted(loops)
+        if not hoisted:
+            for i in tiling.staged:
+                self.block_reduction(i, max(16, MAX_PANEL_BYTES // self.row_bytes(i)))
         grid = self.choose_grid(loops, hoisted)
         outer = [*loops.shared, *loops.rows, *loops.columns]
         kept = [r for r in outer if r not in grid]
         nest.reorder(self.store, [*grid, *kept, *loops.inner()])
-        if tiling.staged:
-            self.pack_panel(grid)
-        if tiling.rows_staged:
-            self.stage_rows(loops.row_tile)
-        if self.outer_reduction:
+        for i in tiling.staged:
+            self.pack_panel(i, grid)
+        for i in tiling.rows_staged:
+            self.stage_rows(i, loops.row_tile)
+        if any(self.outer_reduction):
             self.accumulate_in_scratch([*kept, *loops.inner()])
         nest.make_grid(grid)
         nest.note(tiling.describe())
 
-    @property
-    def itemsize(self) -> int:
-        """The bytes of an element of the panel."""
-        return self.operand(self.tiling.side).dtype.itemsize
+    def row_bytes(self, number: int) -> int:
+        """The bytes of a row of the panel of a sum: the columns of the register tile."""
+        itemsize = self.operand(number, self.tiling.side).dtype.itemsize
+        return self.tiling.lanes * self.tiling.vectors * itemsize
 
-    @property
-    def width(self) -> int:
-        """The columns of the register tile."""
-        return self.tiling.lanes * self.tiling.vectors
-
-    def panel_is_hoisted(self, loops: _Loops) -> bool:
-        """Whether one panel serves the whole grid: it is small and independent of shared loops."""
+    def panels_are_hoisted(self, loops: _Loops) -> bool:
+        """Whether one panel of each sum serves the whole grid: they are small and independent of
+        shared loops.
+        """
         if loops.shared:
             return False
-        steps = points([*loops_of(self.reduce()), *loops.columns])
+        nbytes = sum(
+            points([*loops_of(self.reduce(i)), *loops.columns]) * self.row_bytes(i)
+            for i in self.tiling.staged
+        )
         # without a loop over columns, the panel is read once
-        limit = MAX_PANEL_BYTES if loops.columns else 4 * MAX_SINGLE_PANEL
-        return steps * self.width * self.itemsize <= limit
+        return nbytes <= (MAX_PANEL_BYTES if loops.columns else 4 * MAX_SINGLE_PANEL)
 
     def split_loops(self) -> _Loops:
         """Split the axis of the lanes and the tiled rows."""
@@ -221,24 +242,25 @@ class _MicroKernel:
             lane = nest.set_kind(inner, AxisType.VECTOR)
         return _Loops(list(self.contraction.shared), rows, columns, tile, vectors, lane)
 
-    def block_reduction(self, max_steps: int) -> None:
-        """Split the reduction into blocks of at most `max_steps`, innermost axes first."""
+    def block_reduction(self, number: int, max_steps: int) -> None:
+        """Split a reduction into blocks of at most `max_steps`, innermost axes first."""
         inside = 1
-        for axis in reversed(loops_of(self.reduce())):
-            if self.outer_reduction:
-                self.outer_reduction.insert(0, axis)
+        outside = self.outer_reduction[number]
+        for axis in reversed(loops_of(self.reduce(number))):
+            if outside:
+                outside.insert(0, axis)
                 continue
             if inside * extent(axis) <= max_steps:
                 inside *= extent(axis)
                 continue
             factor = max_steps // inside
             if factor < 2:
-                self.outer_reduction.insert(0, axis)
+                outside.insert(0, axis)
                 continue
             outer, _ = self.nest.split(axis, factor, AxisType.REDUCE, Fit.BOUNDED)
             inside = max_steps
             if outer is not None:
-                self.outer_reduction.insert(0, outer)
+                outside.insert(0, outer)
 
     def choose_grid(self, loops: _Loops, hoisted: bool) -> list[UOp]:
         """The loops of the grid, outermost first; rows may be split to get enough work items."""
@@ -248,8 +270,9 @@ class _MicroKernel:
         ):
             return []
         threads = self.nest.renderer.target.threads
-        wanted = threads * (2 if self.outer_reduction else ITEMS_PER_THREAD)
-        repacks = self.tiling.staged and not hoisted
+        blocked = any(self.outer_reduction)
+        wanted = threads * (2 if blocked else ITEMS_PER_THREAD)
+        repacks = bool(self.tiling.staged) and not hoisted
         columns = [] if hoisted else loops.columns
         rows = [] if repacks else loops.rows
         grid: list[UOp] = []
@@ -259,7 +282,7 @@ class _MicroKernel:
                 break
             grid.append(axis)
             items *= extent(axis)
-        if self.outer_reduction:
+        if blocked:
             kept = [r for r in (*loops.rows, *loops.columns, *loops.inner()) if r not in grid]
             wanted = max(wanted, items * points(kept) * 4 // MAX_ACCUMULATOR_BYTES)
         if repacks:
@@ -282,41 +305,47 @@ class _MicroKernel:
                 grid.append(outer)
         return items
 
-    def pack_panel(self, grid: list[UOp]) -> None:
-        """Pack the panel into scratch memory."""
-        operand = self.operand(self.tiling.side)
+    def pack_panel(self, number: int, grid: list[UOp]) -> None:
+        """Pack the panel of a sum into scratch memory."""
+        operand = self.operand(number, self.tiling.side)
         free = FreeRanges()[operand]
-        reduction = [r for r in loops_of(self.reduce()) if r not in self.outer_reduction]
+        reduction = self.inner_reduction(number)
         columns = [r for r in loops_of(self.store) if r not in grid and r not in self.shared]
         outer = [r for r in columns if r.arg.kind is AxisType.LOOP]
         inner = [r for r in columns if r.arg.kind is not AxisType.LOOP]
         axes = [r for r in (*outer, *reduction, *inner) if r in free]
-        staged = stage(operand, axes, self.factory, self.nest.scratch + PANEL)
+        staged = stage(operand, axes, self.factory, self.scratch(PANEL, number))
         self.nest.root = self.nest.root.substitute({operand: staged})
 
-    def stage_rows(self, tile: list[UOp]) -> None:
+    def inner_reduction(self, number: int) -> list[UOp]:
+        """The loops of a sum that are inside of the tiles."""
+        outside = self.outer_reduction[number]
+        return [r for r in loops_of(self.reduce(number)) if r not in outside]
+
+    def stage_rows(self, number: int, tile: list[UOp]) -> None:
         """Stage the rows of one register tile, computed once, before they are reduced."""
-        operand = self.operand(1 - self.tiling.side)
+        operand = self.operand(number, 1 - self.tiling.side)
         free = FreeRanges()[operand]
-        reduction = [r for r in loops_of(self.reduce()) if r not in self.outer_reduction]
-        own = [r for r in reduction if r in free]
+        own = [r for r in self.inner_reduction(number) if r in free]
         rows = [r for r in tile if r in free]
         if not own or points(own + rows) * operand.dtype.itemsize > MAX_ROW_BYTES:
             return
-        number = self.nest.scratch + ROWS
+        array = self.scratch(ROWS, number)
         if is_contiguous(operand, own[-1], FreeRanges()):
             # stored in the order of computation, padded so that rows map to different cache sets
-            staged = stage(operand, [*rows, *own], self.factory, number, packed_lanes(operand))
+            staged = stage(operand, [*rows, *own], self.factory, array, packed_lanes(operand))
         else:
-            staged = stage(operand, [*own, *rows], self.factory, number)
+            staged = stage(operand, [*own, *rows], self.factory, array)
         self.nest.root = self.nest.root.substitute({operand: staged})
 
     def accumulate_in_scratch(self, outputs: list[UOp]) -> None:
         """Move the outer reduction loops outside of `outputs`, with accumulators in memory."""
-        block = points(frozenset(loops_of(self.reduce())).difference(self.outer_reduction))
+        reduces = reductions_of(self.store)
+        total = total_of(reduces, self.store)
+        assert total is not None, "the sums stay added"
+        loops = list(zip(reduces, self.outer_reduction, strict=True))
         number = self.nest.scratch + ACCUMULATORS
-        store = accumulate_in_memory(
-            self.store, self.reduce(), self.outer_reduction, outputs, self.factory, number
-        )
+        store = accumulate_in_memory(self.store, total, loops, outputs, self.factory, number)
         self.nest.root = self.nest.root.substitute({self.store: store})
-        self.nest.note(f"reduction in blocks of {block}")
+        blocks = [points(frozenset(loops_of(x)).difference(out)) for x, out in loops if out]
+        self.nest.note(f"reduction in blocks of {' and '.join(map(str, blocks))}")

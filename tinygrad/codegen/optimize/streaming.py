@@ -55,7 +55,9 @@ def stream_rows(nest: Nest) -> bool:
     nest.reorder(store, [*grid, vector, lane])
     store = nest.stores[0]
     reduce = next(u for u in store.toposort() if u.op is Ops.REDUCE)
-    summed = accumulate_in_memory(store, reduce, [rows], [vector, lane], nest.factory, SUMS)
+    summed = accumulate_in_memory(
+        store, reduce, [(reduce, [rows])], [vector, lane], nest.factory, SUMS
+    )
     nest.root = nest.root.substitute({store: summed})
     nest.note(f"{step} rows of {width} columns at a time")
     nest.make_grid(grid)

@@ -1,7 +1,8 @@
 """Choose the register tile of a contraction with a cost model in cycles.
 
 In: a `Contraction`. Out: a `Tiling`: the axis that becomes lanes, the number of lanes and vectors,
-the rows of the register tile, and whether the panel and the rows are packed into scratch memory.
+the rows of the register tile, and which panels and rows are packed into scratch memory. Several
+sums of products have one register tile, whose cost is that of all of them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tinygrad.codegen.analysis.accesses import index_of
 from tinygrad.codegen.analysis.ranges import extent, is_static, loops_of
-from tinygrad.codegen.optimize.contraction import Contraction
+from tinygrad.codegen.optimize.contraction import Contraction, SumOfProducts
 from tinygrad.codegen.optimize.nest import points
 from tinygrad.codegen.optimize.staging import is_contiguous
 from tinygrad.dtype import dtypes
@@ -46,15 +47,18 @@ REPACKED_CHUNKS = 4
 
 @dataclass(frozen=True)
 class Tiling:
-    """A tile. `side` is the operand with lanes; `rows` are the tile factors of the other's axes."""
+    """A tile. `side` is the operand with lanes; `rows` are the tile factors of the other's axes;
+    `staged` and `rows_staged` are the numbers of the sums whose panel or rows are packed.
+    """
 
     side: int
     axis: UOp
     lanes: int
     vectors: int
     rows: dict[UOp, int] = field(hash=False)
-    staged: bool
-    rows_staged: bool
+    staged: tuple[int, ...]
+    rows_staged: tuple[int, ...]
+    sums: int
     cost: float
 
     def describe(self) -> str:
@@ -62,6 +66,7 @@ class Tiling:
         rows = " x ".join(f"{f} of loop {r.arg.index}" for r, f in self.rows.items() if f > 1)
         place = "panel packed" if self.staged else "panel in place"
         place += ", rows staged" if self.rows_staged else ""
+        place += f", {self.sums} sums" if self.sums > 1 else ""
         columns = f"{self.vectors} x {self.lanes} lanes of loop {self.axis.arg.index}"
         return f"tile {rows or '1'} by {columns}, {place}"
 
@@ -77,7 +82,7 @@ class _RowTile:
 
 @dataclass(frozen=True)
 class _Panel:
-    """The panel side with lanes along one of its axes."""
+    """The panel side of a sum with lanes along one of its axes."""
 
     extent: int
     others: int
@@ -87,7 +92,6 @@ class _Panel:
     is_contiguous: bool
     is_scattered: bool
     is_simple: bool
-    store_cost: float
 
     def is_staged(self, uses: int) -> bool:
         """Whether to pack panels that so many register tiles use."""
@@ -127,31 +131,86 @@ def _is_masked(operand: UOp) -> bool:
     return any(u.op is Ops.INDEX and len(u.src) > 2 for u in operand.toposort())
 
 
+class _Operands:
+    """The operands of one sum for one choice of the panel side, and what they cost."""
+
+    def __init__(self, contraction: Contraction, which: SumOfProducts, side: int) -> None:
+        self.contraction = contraction
+        self.reduce = which.reduce
+        self.reduction_size = which.reduction_size()
+        self.panel, self.other = which.operands[side], which.operands[1 - side]
+        self.itemsize = max(self.reduce.dtype.itemsize, self.panel.dtype.itemsize)
+        # staged rows are computed once, in vectors, before they are broadcast
+        self.rows_staged = _arithmetic(self.other) >= MIN_STAGED_OPERATIONS
+        masked = _is_masked(self.other) and not self.rows_staged
+        self.scalar_load = LOAD_SCALAR + (MASK_SCALAR if masked else 0)
+        self.panel_mask = MASK_VECTOR if _is_masked(self.panel) else 0.0
+
+    def panel_along(self, axis: UOp, others: int) -> _Panel:
+        """The properties of the panel side with lanes along `axis`."""
+        return _Panel(
+            extent(axis),
+            others,
+            self.reduction_size * others,
+            is_contiguous(self.panel, axis, self.contraction.free),
+            self.is_scattered(),
+            self.is_simple(),
+        )
+
+    def packing_cost(self, panel: _Panel, columns: int) -> float:
+        """The cycles of packing all panels of so many columns."""
+        panels = panel.others * ceildiv(panel.extent, columns)
+        # in a blocked reduction each chunk of rows packs the panel
+        limit = MAX_PANEL if panels > 1 else MAX_SINGLE_PANEL
+        is_blocked = self.reduction_size * columns > limit
+        chunks = ceildiv(REPACKED_CHUNKS, panels) if is_blocked else 1
+        copy = COPY_CONTIGUOUS if panel.is_contiguous else COPY_STRIDED
+        return panel.steps * ceildiv(panel.extent, columns) * columns * copy * chunks
+
+    def tile_cost(self, rows: int, vectors: int, width: float, staged: bool) -> float:
+        """The cycles of one reduction step of one register tile."""
+        products = rows * vectors * width
+        # the latency of a chain of additions bounds small tiles
+        latency = 4.0
+        loads = rows * self.scalar_load + vectors * LOAD_VECTOR * width
+        masks = 0.0 if staged else vectors * self.panel_mask
+        return max(products + masks, loads + masks, latency) + 0.1 * loads + LOOP_OVERHEAD
+
+    def is_simple(self) -> bool:
+        """Whether the panel side is loaded without arithmetic on its elements."""
+        return not any(
+            u.op in GroupOp.Elementwise and u.dtype is self.panel.dtype
+            for u in self.panel.toposort()
+        )
+
+    def is_scattered(self) -> bool:
+        """Whether the panel has a large stride along the reduction, so that it is slow in place."""
+        free = self.contraction.free
+        axis = self.reduce.src[-1]
+        loads = [u for u in self.panel.toposort() if u.op is Ops.LOAD]
+        strides = [free.stride(index_of(u), axis) for u in loads]
+        return any(s is None or abs(s) * self.panel.dtype.itemsize >= 256 for s in strides)
+
+
 class _Search:
     """The search for one choice of the panel side."""
 
     def __init__(self, contraction: Contraction, side: int, renderer: Renderer) -> None:
         self.contraction = contraction
         self.side = side
-        self.panel, self.other = contraction.operands[side], contraction.operands[1 - side]
+        self.sums = [_Operands(contraction, x, side) for x in contraction.sums]
         self.row_axes = self.by_contiguity(
             [r for r in contraction.axes[1 - side] if is_static(r) and r not in contraction.untiled]
         )
         self.registers = renderer.target.vector_registers
-        self.max_lanes = renderer.target.vector_bytes // max(
-            contraction.reduce.dtype.itemsize, self.panel.dtype.itemsize
-        )
-        # staged rows are computed once, in vectors, before they are broadcast
-        self.rows_staged = _arithmetic(self.other) >= MIN_STAGED_OPERATIONS
-        masked = _is_masked(self.other) and not self.rows_staged
-        self.scalar_load = LOAD_SCALAR + (MASK_SCALAR if masked else 0)
-        self.panel_mask = MASK_VECTOR if _is_masked(self.panel) else 0.0
+        self.max_lanes = renderer.target.vector_bytes // max(x.itemsize for x in self.sums)
+        self.rows_staged = tuple(i for i, x in enumerate(self.sums) if x.rows_staged)
         self.row_tiles = {v: self.tiles_for(v) for v in (1, 2, 3, 4)}
 
     def by_contiguity(self, axes: list[UOp]) -> list[UOp]:
         """The axes, those of small stride first."""
         free = self.contraction.free
-        loads = [u for u in self.other.toposort() if u.op is Ops.LOAD]
+        loads = [u for x in self.sums for u in x.other.toposort() if u.op is Ops.LOAD]
 
         def key(axis: UOp) -> int:
             strides = [free.stride(index_of(u), axis) for u in loads]
@@ -163,8 +222,8 @@ class _Search:
         """Candidate register tiles that fit the registers together with `vectors` columns."""
         limit = MAX_ROWS_OF_ONE_VECTOR if vectors == 1 else MAX_ROWS
         max_rows = min(limit, (self.registers - 1 - vectors) // vectors)
-        if self.rows_staged:
-            row_bytes = self.contraction.reduction_size() * self.other.dtype.itemsize
+        for i in self.rows_staged:
+            row_bytes = self.sums[i].reduction_size * self.sums[i].other.dtype.itemsize
             max_rows = max(1, min(max_rows, MAX_ROW_BYTES // row_bytes))
         axes = self.row_axes[:4]
         total = math.prod(extent(r) for r in self.contraction.axes[1 - self.side])
@@ -191,78 +250,53 @@ class _Search:
         n = extent(axis)
         if self.max_lanes < 4 or (not self.row_axes and n < self.max_lanes):
             return None
-        panel = self.panel_along(axis)
+        others = points(self.contraction.shared) * math.prod(
+            extent(r) for r in self.contraction.axes[self.side] if r is not axis
+        )
+        panels = [x.panel_along(axis, others) for x in self.sums]
+        store_cost = self.store_cost(axis)
         best: Tiling | None = None
         for lanes in (self.max_lanes, self.max_lanes // 2, self.max_lanes // 4):
             if lanes < 4 or (lanes > 4 and lanes >= 2 * n):
                 continue
-            width = max(lanes / self.max_lanes, MIN_WIDTH_COST)
             for vectors, tiles in self.row_tiles.items():
                 if vectors > 1 and (vectors - 1) * lanes >= n:
                     continue
-                steps = panel.steps * ceildiv(n, lanes * vectors)
-                packing = self.packing_cost(panel, lanes * vectors)
                 for tile in tiles:
-                    staged = panel.is_staged(tile.tiles)
-                    work = self.tile_cost(tile.rows, vectors, width, staged)
-                    cost = steps * tile.tiles * work + panel.store_cost
-                    if staged:
-                        cost += packing
+                    staged = tuple(i for i, x in enumerate(panels) if x.is_staged(tile.tiles))
+                    cost = store_cost + self.cost_of(panels, tile, lanes, vectors, staged)
                     if best is None or cost < best.cost:
                         rows = dict(tile.factors)
                         best = Tiling(
-                            self.side, axis, lanes, vectors, rows, staged, self.rows_staged, cost
+                            self.side,
+                            axis,
+                            lanes,
+                            vectors,
+                            rows,
+                            staged,
+                            self.rows_staged,
+                            len(self.sums),
+                            cost,
                         )
         return best
 
-    def panel_along(self, axis: UOp) -> _Panel:
-        """The properties of the panel side with lanes along `axis`."""
-        others = points(self.contraction.shared) * math.prod(
-            extent(r) for r in self.contraction.axes[self.side] if r is not axis
-        )
-        return _Panel(
-            extent(axis),
-            others,
-            self.contraction.reduction_size() * others,
-            is_contiguous(self.panel, axis, self.contraction.free),
-            self.is_scattered(),
-            self.is_simple(),
-            self.store_cost(axis),
-        )
-
-    def packing_cost(self, panel: _Panel, columns: int) -> float:
-        """The cycles of packing all panels of so many columns."""
-        panels = panel.others * ceildiv(panel.extent, columns)
-        # in a blocked reduction each chunk of rows packs the panel
-        limit = MAX_PANEL if panels > 1 else MAX_SINGLE_PANEL
-        is_blocked = self.contraction.reduction_size() * columns > limit
-        chunks = ceildiv(REPACKED_CHUNKS, panels) if is_blocked else 1
-        copy = COPY_CONTIGUOUS if panel.is_contiguous else COPY_STRIDED
-        return panel.steps * ceildiv(panel.extent, columns) * columns * copy * chunks
-
-    def tile_cost(self, rows: int, vectors: int, width: float, staged: bool) -> float:
-        """The cycles of one reduction step of one register tile."""
-        products = rows * vectors * width
-        # the latency of a chain of additions bounds small tiles
-        latency = 4.0
-        loads = rows * self.scalar_load + vectors * LOAD_VECTOR * width
-        masks = 0.0 if staged else vectors * self.panel_mask
-        return max(products + masks, loads + masks, latency) + 0.1 * loads + LOOP_OVERHEAD
-
-    def is_simple(self) -> bool:
-        """Whether the panel side is loaded without arithmetic on its elements."""
-        return not any(
-            u.op in GroupOp.Elementwise and u.dtype is self.panel.dtype
-            for u in self.panel.toposort()
-        )
-
-    def is_scattered(self) -> bool:
-        """Whether the panel has a large stride along the reduction, so that it is slow in place."""
-        free = self.contraction.free
-        axis = self.contraction.reduce.src[-1]
-        loads = [u for u in self.panel.toposort() if u.op is Ops.LOAD]
-        strides = [free.stride(index_of(u), axis) for u in loads]
-        return any(s is None or abs(s) * self.panel.dtype.itemsize >= 256 for s in strides)
+    def cost_of(
+        self,
+        panels: list[_Panel],
+        tile: _RowTile,
+        lanes: int,
+        vectors: int,
+        staged: tuple[int, ...],
+    ) -> float:
+        """The cycles of all sums in one register tile, without storing the outputs."""
+        width = max(lanes / self.max_lanes, MIN_WIDTH_COST)
+        cost = 0.0
+        for i, (x, panel) in enumerate(zip(self.sums, panels, strict=True)):
+            work = x.tile_cost(tile.rows, vectors, width, i in staged)
+            cost += panel.steps * ceildiv(panel.extent, lanes * vectors) * tile.tiles * work
+            if i in staged:
+                cost += x.packing_cost(panel, lanes * vectors)
+        return cost
 
     def store_cost(self, axis: UOp) -> float:
         """The cycles of storing all outputs with lanes along `axis`."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from tinygrad.codegen.analysis.accesses import index_of
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, loops_of
 from tinygrad.codegen.optimize.nest import Nest, points
+from tinygrad.codegen.optimize.row_values import keep_row_values
 from tinygrad.codegen.optimize.split import Fit
 from tinygrad.codegen.optimize.transpose import transpose_blocks
 from tinygrad.dtype import dtypes
@@ -33,6 +34,7 @@ def vectorize_nest(nest: Nest) -> None:
     if transpose_blocks(nest, max_lanes(nest)):
         return
     axes = _AxisSearch(nest).best()
+    keep_row_values(nest, axes)
     unroll_small_reduces(nest, set(axes))
     for axis in axes:
         if axis.arg.kind is AxisType.REDUCE:
@@ -87,6 +89,9 @@ def vectorize_reduction(nest: Nest, axis: UOp) -> None:
         unroll *= 2
     while unroll > 1 and is_static(axis) and n % lanes == 0 and n % (unroll * lanes):
         unroll //= 2
+    if is_static(axis) and n % lanes and ceildiv(n, lanes) <= max_unroll:
+        # without a loop, the mask of the last vector is a constant, and the others have none
+        unroll = ceildiv(n, lanes)
     _, block = nest.split(axis, unroll * lanes, AxisType.REDUCE, Fit.MASKED)
     split_into_vectors(nest, block, lanes)
     nest.note(f"reduction loop {axis.arg.index} in {unroll} x {lanes} lanes")

@@ -16,7 +16,7 @@ from tinygrad.helpers import prod
 from tinygrad.nn.onnx.element_types import PACKED, dtype_of
 from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
 from tinygrad.nn.onnx.values import MAX_HOST_ELEMENTS, Array, HostValue, Value
-from tinygrad.storage.host_arrays import memory_node
+from tinygrad.storage.host.arrays import memory_node
 from tinygrad.tensor import Tensor
 
 EXTERNAL = 1

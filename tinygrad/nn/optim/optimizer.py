@@ -20,7 +20,7 @@ from tinygrad.garbage import no_garbage
 from tinygrad.helpers import FUSE_OPTIM, dedup, prod
 from tinygrad.mixin.precision import in_float32
 from tinygrad.sharding import Sharding
-from tinygrad.storage.leaves import make_leaf
+from tinygrad.storage.gradients.leaves import make_leaf
 from tinygrad.tensor import Tensor
 from tinygrad.uop.device_value import TensorDevice, device_names, is_file
 

@@ -219,7 +219,9 @@ class _Batch:
 def _place(device: DeviceLike | Mesh) -> TensorDevice:
     place = canonical_device(device.devices if isinstance(device, Mesh) else device)
     if place is None:
-        raise ValueError("a stage of a pipeline needs a device, not None")
+        raise ValueError(
+            "a stage of a pipeline needs a device, not None; pass a device or layout for each stage"
+        )
     return place
 
 

@@ -21,7 +21,7 @@ from tinygrad.execution.buffers import bind_buffers
 from tinygrad.helpers import prod
 from tinygrad.sharding import Sharding
 from tinygrad.storage.files import stored_range
-from tinygrad.storage.host_arrays import file_buffer
+from tinygrad.storage.host.arrays import file_buffer
 from tinygrad.tensor import Tensor
 from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp

@@ -14,8 +14,8 @@ from typing import cast
 from tinygrad.nn.state.shard_io import read_shards
 from tinygrad.schedule.storage_views import contiguous_range
 from tinygrad.sharding import Placement, Sharding
-from tinygrad.storage.host_arrays import is_on_host
-from tinygrad.storage.host_shards import shards_of_array
+from tinygrad.storage.host.arrays import is_on_host
+from tinygrad.storage.host.shards import shards_of_array
 from tinygrad.tensor import Tensor
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_value import is_file

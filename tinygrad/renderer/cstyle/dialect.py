@@ -86,7 +86,9 @@ class GPUDialect(Dialect):
     prelude: str
     """The file of its prelude."""
     kernel: str
-    """The head of a kernel: `threads` of a block, `name` and `parameters`."""
+    """The head of a kernel: `threads` of a block, `cluster`, `name` and `parameters`."""
+    cluster: str = ""
+    """Says how many `blocks` are a cluster, where there are any."""
     few_blocks: str = ""
     """Follows `threads` where a thread needs many registers, so that the compiler does not spill
     some of them to have more blocks resident."""
@@ -94,6 +96,8 @@ class GPUDialect(Dialect):
     """A pointer parameter: `number`, `type` and `name`."""
     value: str
     """An integer parameter: likewise."""
+    tensor_map: str = ""
+    """The parameter of a tensor map: `name`, where there are any."""
     struct: str
     """A vector type: `name`, `type` of a lane, `count` of lanes and `alignment` in bytes."""
     shared: str

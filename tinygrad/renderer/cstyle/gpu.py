@@ -11,13 +11,13 @@ from typing import ClassVar
 
 from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.helpers import ceildiv
-from tinygrad.renderer.base import memory_dtype
+from tinygrad.renderer.base import memory_dtype, tensor_maps
 from tinygrad.renderer.cstyle.dialect import GPUDialect
 from tinygrad.renderer.cstyle.lanes import LaneWriter, StructLibrary, write_lanes
 from tinygrad.renderer.cstyle.prelude import read_prelude, used_definitions
 from tinygrad.renderer.cstyle.renderer import CStyleRenderer, Parameters
 from tinygrad.renderer.cstyle.values import declare_array
-from tinygrad.renderer.cstyle.warp import WARP_WRITERS
+from tinygrad.renderer.cstyle.warp import WARP_WRITERS, map_name
 from tinygrad.renderer.cstyle.writer import CWriter, unwrapped
 from tinygrad.renderer.matrix_instruction import SWIZZLE_BYTES, SWIZZLE_ROWS
 from tinygrad.renderer.target import PACKED_ITEMS
@@ -27,7 +27,7 @@ from tinygrad.uop.ops import AxisType, UOp
 SHARED_ALIGNMENT = 16
 """Bytes that an array in shared memory is aligned to, for the widest access."""
 SWIZZLED_ALIGNMENT = SWIZZLE_ROWS * SWIZZLE_BYTES
-"""The same of arrays that matrix instructions read; their sizes are multiples of it."""
+"""The same where matrix instructions read arrays; the sizes of all are multiples of it."""
 LARGE_TILE_BYTES = 128
 """Bytes of the arrays of a thread from which on they determine how many blocks are resident."""
 TILE_BYTES = 256
@@ -61,6 +61,8 @@ class GPUWriter(LaneWriter):
             alignment=SWIZZLED_ALIGNMENT if is_swizzled else SHARED_ALIGNMENT
         )
         self.shared_bytes = 0
+        self.cluster = max((u.arg for u in linear if u.op is Ops.COPY_BULK), default=1)
+        self.maps = {x: map_name(i) for i, x in enumerate(tensor_maps(linear))}
 
     @property
     def body(self) -> str:
@@ -78,7 +80,7 @@ class GPURenderer(CStyleRenderer):
     def write(self, w: CWriter, u: UOp) -> None:
         assert isinstance(w, GPUWriter)
         if u.op is Ops.BARRIER:
-            w.emit("block_barrier();")
+            w.emit("cluster_barrier();" if u.arg else "block_barrier();")
         elif u.op is Ops.SHUFFLE:
             # all lanes come there, so it is never part of a conditional expression
             value, lane = (unwrapped(w.names[x]) for x in u.src)
@@ -86,6 +88,9 @@ class GPURenderer(CStyleRenderer):
         elif u.op is Ops.DEFINE_VAR:
             if u.dtype.itemsize != VALUE_DTYPE.itemsize:
                 w.names[u] = f"(({self.dialect.type(u.dtype)}){self.variable_name(u)})"
+        elif u.op is Ops.BOX:
+            coordinates = (unwrapped(w.names[x]) for x in u.src[1:])
+            w.names[u] = ", ".join([w.maps[u.src[0], u.arg], *coordinates])
         elif u.op in WARP_WRITERS:
             WARP_WRITERS[u.op](w, u)
         elif u.op is not Ops.END or u.src[0] not in w.unopened:
@@ -155,12 +160,14 @@ class GPURenderer(CStyleRenderer):
         language = self.dialect
         takes = [(language.pointer, kind, x) for kind, x in declared.pointers]
         takes += [(language.value, language.type(VALUE_DTYPE), x) for _, x in declared.values]
+        takes += [(language.tensor_map, "", map_name(i)) for i in range(declared.maps)]
         parameters = [
             template.format(number=number, type=kind, name=x)
             for number, (template, kind, x) in enumerate(takes)
         ]
         head = language.kernel.format(
             threads=f"{w.threads or PACKED_ITEMS}{language.few_blocks if w.is_large else ''}",
+            cluster=language.cluster.format(blocks=w.cluster) if w.cluster > 1 else "",
             name=name,
             parameters=", ".join([*parameters, *language.own_parameters]),
         )

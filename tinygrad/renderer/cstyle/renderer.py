@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tinygrad.dtype import PtrDType, dtypes
-from tinygrad.renderer.base import LOOP_NAMES, Renderer, memory_dtype, parameters, pointer_of
+from tinygrad.renderer.base import (
+    LOOP_NAMES,
+    Renderer,
+    memory_dtype,
+    parameters,
+    pointer_of,
+    tensor_maps,
+)
 from tinygrad.renderer.cstyle.dialect import Dialect
 from tinygrad.renderer.cstyle.values import (
     declare_array,
@@ -65,6 +72,7 @@ class CStyleRenderer(Renderer):
         declared = Parameters(
             self.pointer_parameters(linear, pointers),
             [(self.dialect.type(u.dtype), self.variable_name(u)) for u in variables],
+            len(tensor_maps(linear)),
         )
         return self.render_kernel(name, w, declared)
 
@@ -141,10 +149,13 @@ class CStyleRenderer(Renderer):
 
 @dataclass(frozen=True)
 class Parameters:
-    """A kernel's parameters: the C type and the name of each buffer and each integer."""
+    """A kernel's parameters: the C type and the name of each buffer and each integer, and the
+    number of tensor maps.
+    """
 
     pointers: list[tuple[str, str]]
     values: list[tuple[str, str]]
+    maps: int
 
 
 def _has_vectors(u: UOp) -> bool:

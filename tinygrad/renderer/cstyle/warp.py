@@ -28,10 +28,7 @@ def write_async_copy(w: LaneWriter, u: UOp) -> None:
     shared, source = u.src[:2]
     arguments = [unwrapped(w.names[x]) for x in (shared, source, *source.src[2:])]
     suffix = "_or_zero" if len(source.src) > 2 else ""
-    copy = f"copy_async_{u.arg}{suffix}({', '.join(arguments)});"
-    if len(shared.src) > 2:
-        copy = f"if ({unwrapped(w.names[shared.src[2]])}) {copy}"
-    w.emit(copy)
+    _emit_where_valid(w, shared, f"copy_async_{u.arg}{suffix}({', '.join(arguments)});")
 
 
 def write_commit(w: LaneWriter, u: UOp) -> None:
@@ -91,6 +88,70 @@ def write_async_wait(w: LaneWriter, u: UOp) -> None:
     w.emit(f"wgmma_wait<{u.arg}>({w.names[array]});")
 
 
+def map_name(number: int) -> str:
+    """The name of the parameter of a tensor map."""
+    return f"map{number}"
+
+
+def write_bulk_copy(w: LaneWriter, u: UOp) -> None:
+    """Write the begin of a copy of a box of a tensor, by the thread that the condition names."""
+    shared, mbarrier, box = u.src[:3]
+    rank = len(box.arg.sizes)
+    name = bulk_copy_name(rank, u.arg)
+    w.library.functions.setdefault(name, bulk_copy_definition(rank, u.arg))
+    arguments = (unwrapped(w.names[x]) for x in (shared, mbarrier, box))
+    _emit_where_valid(w, shared, f"{name}({', '.join(arguments)});")
+
+
+def bulk_copy_name(rank: int, blocks: int) -> str:
+    """The function that copies a box of a tensor of so many axes to all blocks of a cluster."""
+    return f"copy_box_{rank}d{f'_to_{blocks}' if blocks > 1 else ''}"
+
+
+def bulk_copy_definition(rank: int, blocks: int) -> str:
+    """The text of that function: it begins the copy, to the same place of each block."""
+    coordinates = [f"c{i}" for i in range(rank)]
+    places = ", ".join(f"%{i}" for i in range(2, 2 + rank))
+    parameters = ", ".join(f"int {x}" for x in coordinates)
+    inputs = ", ".join(f'"r"({x})' for x in coordinates)
+    multicast = mask = mask_input = ""
+    if blocks > 1:
+        multicast, mask = ".multicast::cluster", f", %{3 + rank}"
+        mask_input = f', "h"((unsigned short){(1 << blocks) - 1})'
+    return "\n".join(
+        [
+            f"__device__ inline void {bulk_copy_name(rank, blocks)}(void *shared,",
+            f"    unsigned long long *mbarrier, const TensorMap &map, {parameters}) {{",
+            f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile"',
+            f'    ".mbarrier::complete_tx::bytes{multicast}"',
+            f'    " [%0], [%1, {{{places}}}], [%{2 + rank}]{mask};"',
+            f'    :: "r"(shared_address(shared)), "l"(&map), {inputs},',
+            f'      "r"(shared_address(mbarrier)){mask_input} : "memory");',
+            "}\n",
+        ]
+    )
+
+
+def _write_mbarrier_init(w: LaneWriter, u: UOp) -> None:
+    _emit_where_valid(w, u.src[0], f"mbarrier_init({unwrapped(w.names[u.src[0]])});")
+
+
+def _write_mbarrier_expect(w: LaneWriter, u: UOp) -> None:
+    text = f"mbarrier_expect({unwrapped(w.names[u.src[0]])}, {u.arg});"
+    _emit_where_valid(w, u.src[0], text)
+
+
+def _write_mbarrier_wait(w: LaneWriter, u: UOp) -> None:
+    address, parity = (unwrapped(w.names[x]) for x in u.src[:2])
+    w.emit(f"mbarrier_wait({address}, {parity});")
+
+
+def _emit_where_valid(w: LaneWriter, address: UOp, text: str) -> None:
+    """Write a statement, under the condition of an address if it has one."""
+    valid = f"if ({unwrapped(w.names[address.src[2]])}) " if len(address.src) > 2 else ""
+    w.emit(f"{valid}{text}")
+
+
 WARP_WRITERS: dict[Ops, Callable[[LaneWriter, UOp], None]] = {
     Ops.MMA: write_product,
     Ops.LOAD_MATRIX: write_matrix_load,
@@ -102,5 +163,9 @@ WARP_WRITERS: dict[Ops, Callable[[LaneWriter, UOp], None]] = {
     Ops.MMA_ASYNC: write_async_product,
     Ops.MMA_COMMIT: lambda w, u: w.emit("wgmma_commit();"),
     Ops.MMA_WAIT: write_async_wait,
+    Ops.COPY_BULK: write_bulk_copy,
+    Ops.MBARRIER_INIT: _write_mbarrier_init,
+    Ops.MBARRIER_EXPECT: _write_mbarrier_expect,
+    Ops.MBARRIER_WAIT: _write_mbarrier_wait,
     Ops.NOOP: lambda w, u: None,
 }

@@ -93,7 +93,7 @@ class _Sinking:
         nbytes = moved_elements(node.device, layout, node.shape) * node.dtype.itemsize
         # a reduction with other uses would be computed twice
         may_repeat = is_only_use or node.op is not Ops.REDUCE_AXIS
-        layouts = _source_layouts(node, layout) if depth and may_repeat else None
+        layouts = source_layouts(node, layout) if depth and may_repeat else None
         if layouts is None:
             return copied, nbytes
         pairs = list(zip(node.src, layouts, strict=True))
@@ -127,7 +127,7 @@ def _can_bypass(node: UOp, layout: Sharding) -> bool:
     return isinstance(source, Sharding) and (is_halo_copy(node) or source.is_replicated)
 
 
-def _source_layouts(node: UOp, layout: Sharding) -> list[Sharding] | None:
+def source_layouts(node: UOp, layout: Sharding) -> list[Sharding] | None:
     """The layouts of the sources of `node` that yield `layout`; None if a COPY cannot be sunk."""
     if node.op is Ops.REDUCE_AXIS:
         kept = not set(node.arg.axes).intersection(layout.split_axes)

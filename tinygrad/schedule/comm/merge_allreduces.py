@@ -1,4 +1,5 @@
-"""Of several all-reduces of views of one value, one is done: the others become views of its result.
+"""Of several all-reduces of views of one value, one is done: the others become views of its result,
+resharded where they have another layout.
 
 Input and output: a tensor graph whose reshapes and permutes were sunk below its all-reduces.
 Invariant: every value keeps its shape, dtype and device.
@@ -6,7 +7,8 @@ Invariant: every value keeps its shape, dtype and device.
 
 from __future__ import annotations
 
-from tinygrad.sharding import LAYOUT_RULES, Sharding
+from tinygrad.sharding import LAYOUT_RULES, Sharding, moved_elements, reduced_elements
+from tinygrad.sharding.layout import max_size
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint
 
@@ -26,10 +28,11 @@ def merge_allreduces(sink: UOp) -> UOp:
         if node.op is Ops.ALLREDUCE:
             alike = reduced.setdefault(_chain_of_views(new.src[0])[-1], [])
             views = [view for first in alike if (view := _view_of(first, new)) is not None]
-            if views:
-                new = views[0]
-            else:
+            best = min(views, key=lambda view: _moved(view, new), default=None)
+            if best is None or _moved(best, new) >= _reduced(new):
                 alike.append(new)
+            else:
+                new = best if best.device == new.device else new.replace(op=Ops.COPY, src=(best,))
         done[node] = new
     return done[sink]
 
@@ -54,7 +57,24 @@ def _view_of(first: UOp, node: UOp) -> UOp | None:
         if isinstance(layout, Sharding) and LAYOUT_RULES[op.name](layout, view.shape, arg) is None:
             return None
         view = UOp(op, view.dtype, (view,), arg)
-    return view if view.device == node.device else None
+    if view.device == node.device:
+        return view
+    layouts = [view.device, node.device, node.src[0].device]
+    devices = {x.devices if isinstance(x, Sharding) else None for x in layouts}
+    return view if len(devices) == 1 else None
+
+
+def _moved(view: UOp, node: UOp) -> int:
+    """The elements that are sent to reshard the view of another all-reduce."""
+    return moved_elements(view.device, node.device, node.shape)
+
+
+def _reduced(node: UOp) -> int:
+    """The elements that are sent to all-reduce, or reduce-scatter, once more."""
+    source, target = node.src[0].layout, node.arg
+    if not isinstance(target, Sharding) or target.devices != source.devices:
+        return 1
+    return reduced_elements(source, target, tuple(map(max_size, node.shape)))
 
 
 def _inverse(moved: UOp) -> tuple[Ops, tuple[sint, ...]]:

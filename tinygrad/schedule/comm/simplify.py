@@ -9,8 +9,14 @@ from __future__ import annotations
 
 from tinygrad.schedule.comm.dynamic_slice import gather_dynamic_slice
 from tinygrad.schedule.comm.halo import is_halo_copy
-from tinygrad.sharding import LAYOUT_RULES, Sharding
+from tinygrad.sharding import (
+    LAYOUT_RULES,
+    Sharding,
+    reduced_first,
+)
+from tinygrad.sharding.layout import max_size
 from tinygrad.uop import Ops
+from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import ReduceArg, UOp, sint
 from tinygrad.uop.reshard import without_placement
 from tinygrad.uop.rewrite import PatternMatcher, graph_rewrite
@@ -64,10 +70,18 @@ def copy_of_constants(node: UOp, x: UOp) -> UOp | None:
 
 
 def copy_of_allreduce(node: UOp, x: UOp) -> UOp | None:
-    """`copy(allreduce(x, A), B) -> allreduce(x, B)`: a reduce-scatter, or a reduce"""
+    """`copy(allreduce(x, A), B) -> allreduce(x, B)`: a reduce-scatter, or a reduce. Where it takes
+    less time, `copy(allreduce(x, C), B)`.
+    """
     if is_halo_copy(node):
         return None
-    return UOp(Ops.ALLREDUCE, node.dtype, (x,), node.arg)
+    reduced: TensorDevice = node.arg
+    if isinstance(reduced, Sharding) and reduced.devices == x.layout.devices:
+        reduced = reduced_first(x.layout, reduced, tuple(map(max_size, x.shape)), x.dtype.itemsize)
+    if reduced == node.src[0].arg:
+        return None
+    found = UOp(Ops.ALLREDUCE, node.dtype, (x,), reduced)
+    return found if reduced == node.arg else node.replace(src=(found,))
 
 
 def sum_of_allreduces(a: UOp, b: UOp) -> UOp | None:

@@ -21,7 +21,8 @@ The choice of what is materialised:
     softmax_chains.py          softmaxes between products, whose scores are never materialised
     score_axes.py              the axes of their scores: rows, keys and batches
     linear_steps.py            the steps by which a value is a multiple of another one
-    row_chains.py              reductions of rows that one kernel of a GPU computes
+    product_loops.py           products that one register tile adds
+    row_chains.py              reductions of rows that one kernel computes
     targets.py                 the machine that computes a node
     hazards.py             adds assigned expressions that would overwrite their own operands
 

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from tinygrad.schedule.grouping.kernel_budget import Cost, KernelBudget
+from tinygrad.schedule.grouping.product_loops import ProductLoops, product_loops
 from tinygrad.schedule.grouping.row_chains import RowChain
 from tinygrad.schedule.grouping.segments import Segment, Segments, can_be_stored, points_ratio
 from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain
@@ -61,8 +62,8 @@ CHANGES_CONTEXT = INDEXED | GroupOp.Movement | {Ops.REDUCE_AXIS}
 
 
 class ReadContext(NamedTuple):
-    """One way in which a kernel reads a node: `path` identifies the kernel and the movement from
-    its root; `in_reduce` says that the read is inside a reduction.
+    """One way in which a kernel reads a node. `path` identifies the kernel and the movement from
+    its root to the node; `in_reduce` says that the read is inside a reduction.
     """
 
     path: int
@@ -108,6 +109,8 @@ class _Fusion:
         self.in_rows: set[UOp] = set()
         # the fused reductions that a node is computed from: one of them, or a node that has them
         self.reduced: dict[UOp, UOp] = {}
+        # the loops of sums of products, and of what adds them
+        self.products: dict[UOp, ProductLoops] = {}
         # the nodes that read these through padding
         self.padded: set[UOp] = set()
         self.paths: dict[tuple[Any, ...], int] = {}
@@ -127,7 +130,7 @@ class _Fusion:
             self.materialized |= chain.results
 
     def add_rows(self, rows: Sequence[RowChain]) -> None:
-        """Let the kernel of the root of each chain compute all of it."""
+        """Fuse each chain of row reductions into the kernel of its root."""
         for chain in rows:
             self.recomputed |= chain.inside
             self.in_rows |= {*chain.inside, chain.root}
@@ -148,6 +151,7 @@ class _Fusion:
         are read from memory.
         """
         self.reduced.clear()
+        self.products.clear()
         self.padded.clear()
         reduced = self.reduced.keys()
         for node in self.order:
@@ -168,6 +172,9 @@ class _Fusion:
                     self.materialize(x)
             if node not in self.recomputed:
                 self.reduced[node] = node
+                loops = product_loops(node)
+                if loops is not None:
+                    self.products[node] = loops
             return
         if not sources:
             return
@@ -179,10 +186,13 @@ class _Fusion:
             for x in sources:
                 if x in self.padded:
                     self.materialize(x)
-            self._separate_contractions(sources)
+            self._separate_contractions(node, sources)
         carried = {self.reduced[x] for x in sources if not self.is_materialized(x)}
         if carried:
             self.reduced[node] = carried.pop() if len(carried) == 1 else node
+            loops = self._added_products(node, sources)
+            if loops is not None:
+                self.products[node] = loops
             if node.op in {Ops.PAD, Ops.UNWINDOW} or (
                 node.op in GroupOp.Movement and any(x in self.padded for x in sources)
             ):
@@ -199,6 +209,10 @@ class _Fusion:
         # one core computes an element of the result
         if max_elements(node.shape) < MIN_NESTED_RESULTS or row_elements(inner) < MIN_NESTED_ROW:
             return False
+        return self._runs_on_cpu(node)
+
+    def _runs_on_cpu(self, node: UOp) -> bool:
+        """Whether a core of a CPU computes each element, rather than threads of a GPU together."""
         target = find_target(node, self.default_device)
         return target is not None and not target.has_threads
 
@@ -210,8 +224,28 @@ class _Fusion:
         base = movement_base(node)
         return base in found or (cast_growth(base) > 0 and stored_base(base) in found)
 
-    def _separate_contractions(self, sources: list[UOp]) -> None:
-        """Fuse no reduction with a contraction: the loops of its kernel are tiled for it alone."""
+    def _added_products(self, node: UOp, sources: list[UOp]) -> ProductLoops | None:
+        """The loops of a kernel that adds the sums of products of some sources, None if `node` does
+        more than that, or if one tile does not suit them all.
+        """
+        if node.op in GroupOp.Movement and sources[0] in self.products:
+            return self.products[sources[0]].moved(node)
+        if node.op is not Ops.ADD:
+            return None
+        found: ProductLoops | None = None
+        for x in sources:
+            if self.is_materialized(x):
+                continue
+            loops = self.products.get(x)
+            found = loops if found is None or loops is None else found.joined(loops)
+            if found is None:
+                return None
+        return found
+
+    def _separate_contractions(self, node: UOp, sources: list[UOp]) -> None:
+        """Fuse no other reduction with a contraction: the loops of its kernel are tiled for it. A
+        CPU adds several with equal loops in one tile.
+        """
         carried = {x: self.reduced[x] for x in sources if not self.is_materialized(x)}
         if len(set(carried.values())) < 2:
             return
@@ -226,6 +260,8 @@ class _Fusion:
             work = sum(max_elements(x.src[0].shape) for x in reductions)
             if is_small(work, max_elements(kept.shape)):
                 return
+        if self._added_products(node, sources) is not None and self._runs_on_cpu(node):
+            return
         for x in others:
             self.materialize(x)
 
@@ -388,7 +424,7 @@ NO_LEAVES: frozenset[UOp] = frozenset()
 
 
 def _joined(parts: list[frozenset[UOp]], *more: UOp) -> frozenset[UOp]:
-    """The leaves of several expressions, as many as make a difference."""
+    """The leaves of several expressions together, as many as make a difference."""
     if len(parts) == 1 and not more:
         return parts[0]
     found = parts[0].union(more) if more else parts[0]
@@ -401,7 +437,7 @@ def _joined(parts: list[frozenset[UOp]], *more: UOp) -> frozenset[UOp]:
 
 
 def is_small(work: float, elements: float) -> bool:
-    """Whether a kernel of so much work for so many results takes less time than to start one."""
+    """Whether a kernel with this work and this many results takes less time than a launch."""
     return work <= min(MAX_NESTED_WORK, MAX_NESTED_STEPS * elements)
 
 
@@ -413,12 +449,12 @@ def row_elements(node: UOp) -> int:
 
 
 def cast_growth(node: UOp) -> int:
-    """By how many bytes an element of a CAST is larger than one of its source; 0 for other ops."""
+    """The bytes by which an element of a CAST is larger than one of its source; 0 for other ops."""
     return node.dtype.itemsize - node.src[0].dtype.itemsize if node.op is Ops.CAST else 0
 
 
 def stored_base(node: UOp) -> UOp:
-    """What is materialised for `node`: the value that it moves, before casts to a larger type."""
+    """The node to materialise for `node`: the value below its movement and its widening casts."""
     base = movement_base(node)
     while cast_growth(base) > 0:
         base = movement_base(base.src[0])

@@ -110,6 +110,6 @@ def _is_same_place(node: UOp, target: UOp) -> bool:
 def is_memory_of(node: UOp, memory: UOp) -> bool:
     """Whether a materialised value, or a shard that it names, is in `memory`."""
     below = memory_of(node)
-    if below.op is Ops.MSTACK:
+    if below.op in {Ops.MSTACK, Ops.PIECE}:
         return any(is_memory_of(x, memory) for x in below.src)
     return below is memory

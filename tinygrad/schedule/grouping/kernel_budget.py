@@ -16,8 +16,8 @@ MAX_WORK_RATIO = 2
 
 
 class Cost(NamedTuple):
-    """What a segment adds to a kernel: instructions, work, and the work that is left if each
-    element is computed `once`, by one of the kernels that need it.
+    """What a segment adds to a kernel: instructions, work, and `once`, the work that would remain
+    if each element were computed by only one of the kernels that need it.
     """
 
     size: int

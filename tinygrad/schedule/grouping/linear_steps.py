@@ -19,7 +19,7 @@ _SKIPPED = frozenset({Ops.CAST, Ops.EXPAND, *KEEPS_ORDER})
 
 
 def linear_path(root: UOp, source: UOp) -> list[UOp]:
-    """The nodes from `source` up to `root`, of which each is the one source that leads there."""
+    """The nodes on the path from `source` up to `root`, if there is only one path."""
     path = [root]
     while path[-1] is not source:
         path.append(next(x for x in path[-1].src if source in x.toposort(_is_within)))
@@ -27,7 +27,7 @@ def linear_path(root: UOp, source: UOp) -> list[UOp]:
 
 
 def _is_within(node: UOp) -> bool:
-    """Whether an elementwise expression goes on below a node, which is not stored or reduced."""
+    """Whether a node is part of an elementwise expression: neither stored nor reduced."""
     return node.op is not Ops.REDUCE_AXIS and not is_storage(node)
 
 

@@ -185,7 +185,7 @@ def merge_kernels(
 
 
 def _keys(unit: Unit, loops: KernelLoops, devices: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    """What a unit looks for a group by: the arrays that it has to have in common with it."""
+    """The arrays of which a group must share one with a unit to be merged with it."""
     size = prod(cast(tuple[int, ...], loops.shape))
     keys: list[tuple[Any, ...]] = []
     if loops.reduced is not None:

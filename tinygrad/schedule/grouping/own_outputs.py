@@ -15,7 +15,7 @@ _COMPUTED = frozenset({Ops.CONTIGUOUS, Ops.TRANSFER, *GroupOp.Scatter})
 
 
 def copy_shared_outputs(sink: UOp) -> UOp:
-    """Copy the outputs that are views of memory that an input or another output owns."""
+    """Copy each output that is a view of memory that an input or another output owns."""
     owned = {below_reshapes(x) for x in sink.src}
     return sink.replace(src=tuple(_copied_if_shared(x, owned) for x in sink.src))
 

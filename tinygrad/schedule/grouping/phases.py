@@ -40,8 +40,8 @@ def split_phases(node: UOp, x: UOp) -> UOp | None:
 
 
 def _phase(node: UOp, x: UOp, phase: dict[Window, int]) -> UOp | None:
-    """The contribution of one phase of each strided window, with zeros between its elements; None
-    if it has none.
+    """The contribution of one phase of each strided window, spread out with zeros; None if it is
+    empty.
     """
     source = x.src[0]
     windows = dict.fromkeys(x.arg.windows)

@@ -52,15 +52,13 @@ def place_constants(sink: UOp, default_device: str) -> UOp:
 
 
 def _work(node: UOp, work: dict[UOp, int]) -> int:
-    """The operations of one element, where each use of a value computes it again."""
+    """The operations for one element, if values with several uses are computed for each use."""
     own = 1 if node.op in GroupOp.ALU else 0
     return own + sum(work[x] for x in dict.fromkeys(node.src) if x in work)
 
 
 def _placed(root: UOp, device: DeviceValue, done: dict[UOp, UOp]) -> UOp:
-    """The graph of a value of constants, with its leaves placed on `device`; `done` are the nodes
-    that were placed there before.
-    """
+    """A value of constants with its leaves placed on `device`; `done` are earlier results."""
     for node in root.toposort(gate=lambda u: u not in done):
         if node in done:
             continue

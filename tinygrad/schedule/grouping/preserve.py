@@ -47,7 +47,7 @@ def preserve_overwritten(sink: UOp) -> UOp:
 
 
 def _kept(node: UOp, found: Contents, writes: dict[UOp, set[int]]) -> dict[UOp, int]:
-    """The memory of which `node`, whose sources read `found`, needs one content; the last one."""
+    """The latest content of each memory of which `node` may not read two, as in `found`."""
     latest = {memory: last for memory, (first, last) in found.items() if first < last}
     if node.op is Ops.ASSIGN:
         memory = memory_of(node)

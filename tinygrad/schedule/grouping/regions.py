@@ -35,7 +35,9 @@ def _do_not_overlap(a: tuple[sint, sint], b: tuple[sint, sint]) -> bool:
 
 @cached_function(4096)
 def intervals(view: UOp) -> Intervals:
-    """Constant bounds of the elements of a view: for each axis, and for the row-major position."""
+    """Constant bounds of the elements of a view: for each axis of the array, and for the row-major
+    position.
+    """
     index = tuple(
         UOp(Ops.RANGE, dtypes.index, (as_index(size),), RangeArg(i, AxisType.LOOP))
         for i, size in enumerate(view.shape)

@@ -84,12 +84,13 @@ def _gathered(
         if not isinstance(item, TransferItem) or len(touched[position]) != 2:
             continue
         target, source = item.destination[0].entry, item.source[0].entry
-        # an all-gather along one dimension of a mesh leaves others sharded
         grows = plan.entries[target].size > plan.entries[source].size
         if item.info.kind not in {"all_gather", "all_to_all"} or not grows:
             continue
         made, *uses = users[target]
-        recipe = _recipe(plan, touched, users[source], source, position)
+        recipe = _recipe(plan, touched, users, source, position)
+        if len(uses) == 1 and isinstance(plan.items[uses[0]], TransferItem):
+            continue  # the first of two stages
         if target in kept or target < plan.inputs or recipe is None or not uses:
             continue
         if made == position and not any(_writes(plan.items[i], target) for i in uses):
@@ -98,15 +99,26 @@ def _gathered(
 
 
 def _recipe(
-    plan: ExecutionPlan, touched: list[set[int]], users: list[int], source: int, position: int
+    plan: ExecutionPlan,
+    touched: list[set[int]],
+    users: dict[int, list[int]],
+    source: int,
+    position: int,
 ) -> tuple[int, ...] | None:
-    """The positions of the items that make a replicated value, if they read inputs alone."""
+    """The positions of the items that compute a replicated value; None if they read more than
+    inputs.
+    """
     if source < plan.inputs:
         return (position,)
-    if len(users) != 2 or users[1] != position or not isinstance(plan.items[users[0]], KernelItem):
+    if len(users[source]) != 2 or users[source][1] != position:
         return None
-    others = touched[users[0]] - {source}
-    return (users[0], position) if all(entry < plan.inputs for entry in others) else None
+    made = users[source][0]
+    others = touched[made] - {source}
+    if isinstance(plan.items[made], KernelItem):
+        return (made, position) if all(entry < plan.inputs for entry in others) else None
+    # the second of two stages
+    below = _recipe(plan, touched, users, others.pop(), made) if len(others) == 1 else None
+    return None if below is None else (*below, position)
 
 
 def _can_be_made(
@@ -116,7 +128,9 @@ def _can_be_made(
     value: _Gathered,
     position: int,
 ) -> bool:
-    """Whether the inputs of a value are at `position` what they were when it was made."""
+    """Whether a value can be computed again at `position`: its inputs have the same content as when
+    it was first computed.
+    """
     inputs = {entry for i in value.recipe for entry in touched[i] if entry < plan.inputs}
     return not any(
         _writes(plan.items[i], entry)

@@ -10,9 +10,8 @@ from tinygrad.uop.ops import UOp
 
 
 def replace_everywhere(sink: UOp, table: dict[UOp, UOp]) -> UOp:
-    """The graph with every key of `table` replaced, also below the replacements.
-
-    The gradient of one layer is in the replacement of the next, and must stay one node.
+    """The graph with every key of `table` replaced, inside replacements too. For example, the
+    replacement of one layer's gradient contains that of the next, which must stay one node.
     """
     done: dict[UOp, UOp] = {}
     opened: set[UOp] = set()

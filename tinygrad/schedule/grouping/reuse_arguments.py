@@ -65,7 +65,7 @@ def reuse_arguments(plan: ExecutionPlan) -> ExecutionPlan:
 
 
 def _candidates(plan: ExecutionPlan, item: KernelItem) -> list[_Reuse]:
-    """The large results of an elementwise kernel with arguments that they may replace."""
+    """The large results of an elementwise kernel, with arguments whose memory each may take."""
     whole = {i: p for i, x in enumerate(item.params) if (p := _large(plan, x)) is not None}
     if len(whole) < 2 or any(x.src[0].op is not Ops.PARAM for x in item.ast.src):
         return []

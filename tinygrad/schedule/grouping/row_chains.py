@@ -2,8 +2,9 @@
 
 Input: the nodes of a per-device graph, sources first. Output: chains, as in a softmax or a norm: a
 row's maximum, its sum of exponentials, and the exponentials divided by the sum. The threads of a
-GPU share a row, so that one kernel computes all of it, and reads the row from memory once
-(`codegen/optimize/threads/reduction.py`). Invariant: the nodes of a chain have no use but its root.
+GPU share a row, and a core of a CPU computes all of it, so that one kernel reads the row from
+memory once (`codegen/optimize/threads/reduction.py`). Invariant: the nodes of a chain have no use
+but its root.
 """
 
 from __future__ import annotations
@@ -11,25 +12,33 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tinygrad.helpers import all_int, prod
+from tinygrad.helpers import all_int
+from tinygrad.renderer.target import Target
+from tinygrad.schedule.grouping.storage_map import max_elements
 from tinygrad.schedule.grouping.targets import find_target
 from tinygrad.schedule.storage_views import is_storage
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.sint import is_one
 
 MAX_ROW = 1 << 16
-"""Elements of a row that one block of threads computes."""
+"""Elements of a row that one block of threads, or one core, computes."""
 MIN_ROWS = 64
 LONG_ROW = 1 << 12
 """Rows that keep a GPU busy, if they are long."""
+ROWS_PER_CORE = 4
+SMALL_ARRAY = 1 << 12
+"""Rows that keep every core of a CPU busy, and elements that are too few for more than one."""
+MAX_CPU_BYTES = 1 << 20
+"""A CPU stores larger results in place of an argument instead (`reuse_arguments.py`)."""
 MAX_REDUCTIONS = 4
 """Reductions of one kernel."""
 
 
 @dataclass(frozen=True)
 class RowChain:
-    """Reductions of rows and what is computed from them, `inside`; the kernel of `root`, which all
-    of their uses lead to, computes all of it.
+    """A chain of row reductions: `inside` are these and what is computed from them. All of their
+    uses lead to `root`, whose kernel computes all of it.
     """
 
     root: UOp
@@ -42,17 +51,17 @@ def find_row_chains(
     taken: Collection[UOp],
     default_device: str,
 ) -> list[RowChain]:
-    """The chains of a graph, without nodes of `taken`, on devices where threads share rows.
-    Nodes without a device are computed on `default_device`.
+    """The chains of a graph, without nodes of `taken`. Nodes without a device are computed on
+    `default_device`.
     """
     search: _Search | None = None
     chains: list[RowChain] = []
     used: set[UOp] = set(taken)
     for node in order:
-        if node.op is not Ops.REDUCE_AXIS or node in used or not is_row_reduction(node):
+        if node.op is not Ops.REDUCE_AXIS or node in used:
             continue
         target = find_target(node, default_device)
-        if target is None or not target.has_threads:
+        if target is None or not is_row_reduction(node, target):
             continue
         search = search or _Search(order, outputs)
         chain = search.chain_of(node)
@@ -63,17 +72,23 @@ def find_row_chains(
     return chains
 
 
-def is_row_reduction(node: UOp) -> bool:
-    """Whether a node reduces the last axes of an array, of which many or short rows are left."""
+def is_row_reduction(node: UOp, target: Target) -> bool:
+    """Whether a node reduces the last axes of an array, with enough rows for the target."""
     shape = node.src[0].shape
-    if not all_int(shape):
+    if target.has_threads and not all_int(shape):
         return False
-    kept = [i for i, d in enumerate(shape) if d != 1 and i not in node.arg.axes]
+    kept = [i for i, d in enumerate(shape) if not is_one(d) and i not in node.arg.axes]
     if kept and kept[-1] > min(node.arg.axes):
         return False
-    size = prod(shape[i] for i in node.arg.axes)
-    rows = prod(shape[i] for i in kept)
-    return 1 < size <= MAX_ROW and (rows >= MIN_ROWS or size <= LONG_ROW)
+    size = max_elements(tuple(shape[i] for i in node.arg.axes))
+    rows = max_elements(tuple(shape[i] for i in kept))
+    if not 1 < size <= MAX_ROW:
+        return False
+    if target.has_threads:
+        return rows >= MIN_ROWS or size <= LONG_ROW
+    if rows * size * node.dtype.itemsize >= MAX_CPU_BYTES:
+        return False
+    return rows >= ROWS_PER_CORE * target.threads or rows * size <= SMALL_ARRAY
 
 
 class _Search:
@@ -111,8 +126,8 @@ class _Search:
         return found
 
     def is_inside(self, node: UOp, reduce: UOp) -> bool:
-        """Whether a node is of rows: one element of each, or all of them."""
-        if is_storage(node) or not all_int(node.shape):
+        """Whether a node has one element for each row, or is as large as the rows."""
+        if is_storage(node):
             return False
         row, one = reduce.src[0].shape, reduce.shape
         if node.op is Ops.REDUCE_AXIS:

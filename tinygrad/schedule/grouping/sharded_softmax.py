@@ -25,7 +25,8 @@ from tinygrad.uop.ops import UOp
 from tinygrad.uop.reduction import lowest
 
 _MOVES = KEEPS_ORDER | {Ops.EXPAND, Ops.CAST}
-_ALL_REDUCES = KEEPS_ORDER | {*(Ops.CONTIGUOUS, Ops.TRANSFER, Ops.PEER, Ops.SHRINK, Ops.PAD)}
+_EXCHANGES = frozenset({Ops.TRANSFER, Ops.PEER, Ops.PIECE})
+_ALL_REDUCES = KEEPS_ORDER | _EXCHANGES | {*(Ops.CONTIGUOUS, Ops.SHRINK, Ops.PAD)}
 MIN_SUM_BYTES = 4
 """Sums of narrower dtypes may overflow before they are multiplied with the factor of their row."""
 
@@ -112,7 +113,7 @@ def _local_maximum(maximum: UOp, scores: UOp) -> UOp | None:
         is_maximum = node.op is Ops.REDUCE_AXIS and node.arg.op is Ops.MAX
         if node.op not in _ALL_REDUCES and not is_maximum and not _is_maximum_of_peers(node):
             return None
-        is_exchanged |= node.op in {Ops.TRANSFER, Ops.PEER}
+        is_exchanged |= node.op in _EXCHANGES
         node = node.src[0]
     is_maximum = node.op is Ops.REDUCE_AXIS and node.arg.op is Ops.MAX
     return node if is_exchanged and is_maximum and len(node.arg.axes) == 1 else None
@@ -121,7 +122,7 @@ def _local_maximum(maximum: UOp, scores: UOp) -> UOp | None:
 def _is_maximum_of_peers(node: UOp) -> bool:
     """Whether a node is the maximum of one value of several devices."""
     values = {x.src for x in _maxima(node)}
-    return len(values) == 1 and all(x.op is Ops.PEER for x in _maxima(node))
+    return len(values) == 1 and all(x.op in {Ops.PEER, Ops.PIECE} for x in _maxima(node))
 
 
 def _maxima(node: UOp) -> list[UOp]:

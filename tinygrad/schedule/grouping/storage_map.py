@@ -85,6 +85,8 @@ class StorageMap:
         if op is Ops.PEER:
             source = self.slices[node.src[0]]
             return join_slices([slice_on(source, number) for number in node.arg.devices])
+        if op is Ops.PIECE:
+            return self._place_piece(node)
         if op is Ops.MSTACK:
             return join_slices([slice_on(self.slices[x], 0) for x in node.src])
         if op in {Ops.ASSIGN, Ops.AFTER}:
@@ -92,6 +94,17 @@ class StorageMap:
         if op is Ops.CUSTOM_KERNEL:
             return self.slices[node.src[node.arg.output]]
         return self.new_entry(node)
+
+    def _place_piece(self, node: UOp) -> Slices:
+        """The memory of a piece: on its sender that of the value, on others what was received."""
+        arg, dtype, size = node.arg, node.dtype, prod(node.arg.shape)
+        value, received = (self.slices[x] for x in node.src)
+        parts: list[StorageSlice] = []
+        for number in range(len(self.devices(node))):
+            part = slice_on(value if number == arg.member else received, number)
+            offset = part.offset + arg.row(number) * size * dtype.itemsize
+            parts.append(part._replace(offset=offset, size=size, dtype=dtype))
+        return join_slices(parts)
 
     def place_buffer(self, node: UOp) -> Slices:
         """The entry of a canonical buffer, or a new one for a buffer that lowering made."""

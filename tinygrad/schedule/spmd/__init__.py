@@ -6,7 +6,6 @@
     transfer.py            every change of layout, as messages
     tile_messages.py           those of layouts that cut an array into equal blocks
     local_messages.py          the messages of which a device of this process is an end
-    partial_layouts.py     the layouts of partial sums on their way to a reduction
     collectives.py         ALLREDUCE: a transfer of partial sums, and their reduction
 
 `schedule/multi.py` applies them to a graph.

@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, product
 from typing import cast
 
@@ -39,30 +39,33 @@ from tinygrad.schedule.spmd.local import (
     pad_to_max_shape,
     slice_block,
 )
-from tinygrad.schedule.spmd.partial_layouts import (
+from tinygrad.schedule.spmd.transfer import transfer
+from tinygrad.settings import ALL2ALL, RING
+from tinygrad.sharding import (
+    NodeStages,
+    Partial,
+    Sharding,
+    current_local_devices,
+    current_topology,
+    fastest_allreduce,
     group_size,
     next_axis,
+    node_size,
+    partial_groups,
+    scatter_stages,
     scattered_first,
     scattered_stack,
     sliced_source,
     stack_layout,
     stack_shape,
 )
-from tinygrad.schedule.spmd.transfer import transfer
-from tinygrad.settings import ALL2ALL, RING
-from tinygrad.sharding import (
-    Partial,
-    Sharding,
-    current_local_devices,
-    current_topology,
-    fastest_allreduce,
-    node_size,
-    partial_groups,
-)
 from tinygrad.uop import Ops
-from tinygrad.uop.args import CommInfo, Message, PeerArg, Reduction, TransferArg
+from tinygrad.uop.args import CommInfo, Message, PeerArg, PieceArg, Reduction, TransferArg
 from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import ReduceArg, UOp, sint
+
+MAX_PIECES = 4
+"""The partial sums that a kernel reads as arguments of their own, where they are sent to it."""
 
 
 def reduce_leading_axis(value: UOp, op: Ops) -> UOp:
@@ -141,6 +144,10 @@ def all_reduce(
             return _reduce_by_library(value, source, comm)
         if algorithm == "ring":
             return _ring(value, len(source), op, reduced, comm)
+        if algorithm == "direct" and _has_pieces(source, count):
+            return _exchanged(value.reshape((1, value.size)), source, op, comm, count).reshape(
+                value.shape
+            )
         if algorithm != "direct":
             group = group_size(source)
             inner = node_size(current_topology(), source) if algorithm == "hierarchical" else None
@@ -151,6 +158,9 @@ def all_reduce(
         if first is not None:
             local = _scatter_some(value, source, first, shape, comm)
             return all_reduce(local, first, target, shape, line, group_size(first))
+        stages = scatter_stages(source, target, shape, value.dtype.itemsize)
+        if stages is not None and count == group_size(source):
+            return _scatter_in_stages(value, stages, target, shape, comm)
     stack_target = target.with_axes([next_axis(p) for p in target.axes])
     received = transfer(stack, stack_layout(source), stack_target, (count, *shape), comm)
     return reduce_leading_axis(received, op).reshape(target.local_shape(shape))
@@ -175,6 +185,30 @@ def _scatter_some(
     received = transfer(stack, before, after, stack_shape(source, between, shape), info)
     reduced = reduce_leading_axis(received, Ops[source.partial_ops[0]])
     return reduced.reshape(between.local_shape(shape))
+
+
+def _scatter_in_stages(
+    value: UOp, stages: NodeStages, target: Sharding, shape: tuple[int, ...], info: CommInfo
+) -> UOp:
+    """Reduce-scatter within each node, then between nodes."""
+    info = replace(info, algorithm="hierarchical")
+    padding = [
+        (0, -size % stages.counts[axis] if axis in stages.counts else 0)
+        for axis, size in enumerate(shape)
+    ]
+    value = value.pad(tuple(padding)).reshape(stages.whole.local_shape(stages.shape))
+    value = _scatter_some(value, stages.whole, stages.between, stages.shape, info)
+    stack = stages.sharded.with_axes([next_axis(p) for p in stages.sharded.axes])
+    count = group_size(stages.between)
+    received = transfer(
+        value.reshape((1, *value.shape)),
+        stack_layout(stages.between),
+        stack,
+        (count, *stages.shape),
+        info,
+    )
+    op = Ops[stages.whole.partial_ops[0]]
+    return reduce_leading_axis(received, op).reshape(target.local_shape(shape))
 
 
 def choose_algorithm(source: Sharding, nbytes: int) -> str:
@@ -257,30 +291,72 @@ def _scatter_and_gather(value: UOp, levels: _Levels, op: Ops, info: CommInfo, co
         axes[level] = axis
         return transfer(local, source, levels.layout(axes, depth), tuple(shape), info)
 
-    for level in range(depth):
-        chunks = reshard(stack, level, depth + 1 + level)
-        stack = UOp(Ops.REDUCE_AXIS, value.dtype, (chunks,), ReduceArg(op, (level,)))
-        shape[level] = 1
+    if depth == 1 and _has_pieces(levels.layout(axes, depth), count):
+        chunks = flat.reshape((counts[0], length))
+        chunk = _exchanged(chunks, levels.layout(axes, depth), op, info, count)
+        stack = chunk.reshape((1, 1, 1, length))
+        axes[0], shape[0] = 2, 1
+    else:
+        for level in range(depth):
+            chunks = reshard(stack, level, depth + 1 + level)
+            stack = UOp(Ops.REDUCE_AXIS, value.dtype, (chunks,), ReduceArg(op, (level,)))
+            shape[level] = 1
     for level in reversed(range(depth)):
         stack = reshard(stack, level, None)
     full = stack.reshape((length * prod(counts),))
     return full.shrink(((0, value.size),)).reshape(value.shape)
 
 
+def _has_pieces(layout: Sharding, count: int) -> bool:
+    """Whether a kernel reads partial sums one by one, all of which are on devices of one group. Of
+    many, a copy of one's own is little beside what is received.
+    """
+    return len(layout.mesh_shape) == 1 and 1 < count <= MAX_PIECES
+
+
+def _exchanged(chunks: UOp, layout: Sharding, op: Ops, info: CommInfo, count: int) -> UOp:
+    """The reduction of the chunk of each device, of the first `count` partial sums. `chunks` are
+    rows, one for each device, or one for all.
+
+    The kernel that reduces reads a device's own chunk where it is, so that nothing is copied.
+    """
+    rows, length = cast(tuple[int, int], chunks.shape)
+    devices, local = range(len(layout)), current_local_devices().numbers(layout.devices)
+    here = set(local)
+    kept = [number if rows > 1 else 0 for number in devices]
+    pieces = [PieceArg(member, kept[member], (length,)) for member in range(count)]
+    messages = [
+        Message(target, piece.row(target), piece.member, kept[target])
+        for piece in pieces
+        for target in devices
+        if target != piece.member and not here.isdisjoint({target, piece.member})
+    ]
+    shape = (min(count, len(layout) - 1), length)
+    arg = TransferArg(local_device(layout), shape, tuple(sorted(messages)), info)
+    received = UOp(Ops.TRANSFER, chunks.dtype, (chunks,), arg)
+    parts = [UOp(Ops.PIECE, chunks.dtype, (chunks, received), piece) for piece in pieces]
+    return _combined(parts, op)
+
+
+def _combined(parts: list[UOp], op: Ops) -> UOp:
+    """The combination of values in order. Narrow floats are rounded once, as by a reduction."""
+    dtype = parts[0].dtype
+    is_rounded = op is not Ops.MAX and dtype in dtypes.floats and dtype.itemsize < 4
+    wide = [part.cast(dtypes.float) for part in parts] if is_rounded else parts
+    return functools.reduce(lambda a, b: a.alu(op, b), wide).cast(dtype)
+
+
 def _read_peers(value: UOp, source: Sharding, op: Ops, info: CommInfo, count: int) -> UOp:
     """One kernel on each device reads the first `count` partial sums of its group, in order, so
-    that all devices have equal results. Narrow floats are rounded once, as by a reduction.
+    that all devices have equal results.
     """
     numbers = {name: number for number, name in enumerate(source)}
     groups = {name: group for group in partial_groups(source) for name in group}
-    is_rounded = op is not Ops.MAX and value.dtype in dtypes.floats and value.dtype.itemsize < 4
     found: list[UOp] = []
     for member in range(count):
         peers = tuple(numbers[groups[name][member]] for name in source)
-        part = UOp(Ops.PEER, value.dtype, (value,), PeerArg(peers, info))
-        found.append(part.cast(dtypes.float) if is_rounded else part)
-    total = functools.reduce(lambda a, b: a.alu(op, b), found)
-    return UOp(Ops.CONTIGUOUS, value.dtype, (total.cast(value.dtype),))
+        found.append(UOp(Ops.PEER, value.dtype, (value,), PeerArg(peers, info)))
+    return UOp(Ops.CONTIGUOUS, value.dtype, (_combined(found, op),))
 
 
 def _can_library_reduce(op: Ops, dtype: DType) -> bool:

@@ -50,7 +50,6 @@ def tile_counts(shape: Sequence[sint], tile: Sequence[sint]) -> tuple[int, ...]:
     )
 
 
-@cached_function(1024)
 def tile_messages(
     source: TensorDevice,
     target: TensorDevice,
@@ -63,12 +62,56 @@ def tile_messages(
     """The local messages of all tiles that do not start past the end of `shape`. `padded` is the
     shape of the array that both layouts cut into equal blocks.
     """
+    # slots count cells, so arrays of as many cells have equal messages
+    shape, padded, tile, cell = (in_cells(x, cell) for x in (shape, padded, tile, cell))
+    return _tile_messages(source, target, shape, padded, tile, cell, local)
+
+
+def in_cells(shape: Sizes, cell: Sizes) -> Sizes:
+    """A shape in units of cells; sizes of 0 and symbolic ones are unchanged."""
+    return tuple(
+        size // length if isinstance(size, int) and isinstance(length, int) and length else size
+        for size, length in zip(shape, cell, strict=True)
+    )
+
+
+@cached_function(1024)
+def _tile_messages(
+    source: TensorDevice,
+    target: TensorDevice,
+    shape: Sizes,
+    padded: Sizes,
+    tile: Sizes,
+    cell: Sizes,
+    local: LocalDevices,
+) -> tuple[Message, ...]:
     routes = Routes(as_layout(source), as_layout(target), padded)
     cells = tile_counts(tile, cell)
     per_tile = prod(cells)
     held = tile_counts(local_shape(source, padded), tile)
     wanted = tile_counts(local_shape(target, padded), tile)
     messages: list[Message] = []
+    if padded == shape and per_tile == 1:
+        places = list(_places(tile, held, wanted))
+        for piece in local_pieces(routes, local):
+            # most pieces are one tile
+            target_slot = source_slot = 0
+            for axis, length, (held_count, held_stride), (count, stride) in places:
+                start, stop = piece.region[axis]
+                if stop - start > length:
+                    break
+                source_slot += start // length % held_count * held_stride
+                target_slot += start // length % count * stride
+            else:
+                messages.append(Message(piece.target, target_slot, piece.source, source_slot, 1))
+                continue
+            messages += [
+                Message(
+                    piece.target, _tile_number(at, wanted), piece.source, _tile_number(at, held), 1
+                )
+                for at in _positions(piece.region, tile)
+            ]
+        return tuple(sorted(messages))
     for piece in local_pieces(routes, local):
         for position in _positions(piece.region, tile):
             ranges = [(0, 1)]
@@ -83,6 +126,18 @@ def tile_messages(
                 for at, count in ranges
             ]
     return tuple(sorted(messages))
+
+
+def _places(
+    tile: Sizes, held: tuple[int, ...], wanted: tuple[int, ...]
+) -> Iterator[tuple[int, int, tuple[int, int], tuple[int, int]]]:
+    """Each axis along which a block has several tiles: the length of a tile, and the number of
+    tiles and the stride of their numbers in a held and in a wanted block.
+    """
+    for axis, (length, a, b) in enumerate(zip(tile, held, wanted, strict=True)):
+        if a > 1 or b > 1:
+            strides = prod(held[axis + 1 :]), prod(wanted[axis + 1 :])
+            yield axis, cast(int, length), (a, strides[0]), (b, strides[1])
 
 
 def _tile_number(position: tuple[int, ...], counts: tuple[int, ...]) -> int:

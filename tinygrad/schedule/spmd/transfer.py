@@ -17,6 +17,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from tinygrad.dtype import dtypes
@@ -42,12 +43,15 @@ from tinygrad.schedule.spmd.tile_messages import tile_counts, tile_messages, til
 from tinygrad.schedule.storage_views import contiguous_range, is_storage
 from tinygrad.sharding import (
     Interval,
+    NodeStages,
     Placement,
     Routes,
     Sharding,
     as_layout,
     common_mesh,
     current_local_devices,
+    gather_stages,
+    is_local_slice,
     moved_elements,
     placement_axis,
 )
@@ -56,6 +60,8 @@ from tinygrad.uop.args import CommInfo, Message, TransferArg
 from tinygrad.uop.device_value import TensorDevice, device_names
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.sint import smin
+
+Ints = tuple[int, ...]
 
 
 def transfer(
@@ -78,6 +84,10 @@ def transfer(
             value = value.shrink(tuple((0, smin(a, b)) for a, b in shared))
             return pad_to_shape(value, target_shape)
         return slice_block(value, cast(Sharding, source), target, shape)
+    if isinstance(source, Sharding) and isinstance(target, Sharding):
+        stages = gather_stages(source, target, cast(Ints, shape), value.dtype.itemsize)
+        if stages is not None:
+            return _gather_in_stages(value, stages, target, shape, info)
     changed = _changed_axes(source, target, shape)
     if len(changed) < 2 and not _all_even(source, target, shape):
         axis = changed[0] if changed else _uneven_axis(cast(Sharding, source), shape)
@@ -91,19 +101,22 @@ def transfer(
     return transfer(value, between, target, shape, info)
 
 
-def is_local_slice(source: TensorDevice, target: Sharding, shape: tuple[sint, ...]) -> bool:
-    """Whether each device's block in `target` is a slice of its block in `source`."""
-    return (
-        isinstance(source, Sharding)
-        and source.devices == target.devices
-        and not moved_elements(source, target, shape)
-        and all(
-            source.shards(axis) == 1
-            or (source.span(axis, shape) == target.span(axis, shape))
-            or (source.is_even(shape) and target.is_even(shape))
-            for axis in range(len(shape))
-        )
-    )
+def _gather_in_stages(
+    value: UOp, stages: NodeStages, target: Sharding, shape: tuple[sint, ...], info: CommInfo
+) -> UOp:
+    """All-gather between nodes, then within each."""
+    info = replace(info, algorithm="hierarchical")
+    value = value.reshape(stages.sharded.local_shape(stages.shape))
+    value = transfer(value, stages.sharded, stages.between, stages.shape, info)
+    value = transfer(value, stages.between, stages.whole, stages.shape, info)
+    block = local_shape(target, shape)
+    padded = [
+        stages.counts[axis] * -(-cast(int, size) // stages.counts[axis])
+        if axis in stages.counts
+        else block[axis]
+        for axis, size in enumerate(shape)
+    ]
+    return value.reshape(tuple(padded)).shrink(tuple((0, size) for size in block))
 
 
 # ---- the choice of messages ----

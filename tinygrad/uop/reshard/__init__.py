@@ -21,9 +21,9 @@ into errors.
     to, from a file            which views are behind the copy?            read_file
     zeros_like, clone          where is a new value like one in a file?    computing_device
     gather, scatter of nodes   see uop/gather_scatter.py                   reshard, unsharded_layout
-    sort, logcumsumexp         which axis is sharded instead?              unshard_axis
+    sort                       which axis is sharded instead?              unshard_axis
     topk                       are k all-reduces cheaper than that?        topk_moves_less
-    cumsum, cumprod, cummax    how many shards are scanned?                shard_count
+    cumsum, logcumsumexp, ...  how many shards are scanned?                shard_count
                                where do the totals of the shards go?       reshard_scan_totals
                                where do the offsets of the shards go?      reshard_like
     interpolate                are the shards resampled locally?           even_shard_count
@@ -65,7 +65,7 @@ from tinygrad.uop.reshard.move import (
     record_user_line,
     reshard,
     reshard_for_assign,
-    smallest_source,
+    sent_nbytes,
     without_placement,
 )
 from tinygrad.uop.reshard.movement import reshape_padded, reshard_for_movement
@@ -102,9 +102,9 @@ __all__ = [
     "reshard_like",
     "reshard_scan_totals",
     "reshard_to_common_layout",
+    "sent_nbytes",
     "shard_count",
     "slices_shards",
-    "smallest_source",
     "topk_moves_less",
     "unshard_axis",
     "unsharded_layout",

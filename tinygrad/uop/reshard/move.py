@@ -26,6 +26,8 @@ BROADCAST = frozenset({Ops.RESHAPE, Ops.EXPAND})
 ALIGNED = BROADCAST | {Ops.PERMUTE}
 # larger expressions of constants are copied like any other value
 MAX_CONSTANT_NODES = 32
+# the number of nested computations below which sources are sent
+MAX_SENT_DEPTH = 8
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -68,6 +70,31 @@ def smallest_source(node: N) -> N:
         if node.size < smallest.size:
             smallest = node
     return smallest
+
+
+def sent_nbytes(node: Node) -> int:
+    """The bytes of the values that are sent to reshard all of `node`: its narrow or broadcast
+    sources, if `schedule/comm/sink_reshard.py` will send these.
+    """
+    found: dict[Node, dict[Node, int]] = {}
+    return sum(_sent(node, found, MAX_SENT_DEPTH).values())
+
+
+def _sent(node: Node, found: dict[Node, dict[Node, int]], depth: int) -> dict[Node, int]:
+    """The values that are sent for `node`, with their bytes."""
+    if node.device is None:
+        return {}
+    if node not in found:
+        found[node] = {node: node.nbytes}
+        number = _movable_source(node)
+        sources = node.src if number is None else node.src[number : number + 1]
+        if depth and (number is not None or node.op in GroupOp.ALU | {Ops.CAST}):
+            below: dict[Node, int] = {}
+            for x in sources:
+                below |= _sent(x, found, depth - (number is None))
+            if sum(below.values()) < node.nbytes:
+                found[node] = below
+    return found[node]
 
 
 def without_placement(node: N) -> N | None:

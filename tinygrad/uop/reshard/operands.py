@@ -21,7 +21,7 @@ from tinygrad.uop.reshard.move import (
     BROADCAST,
     device_mismatch,
     reshard,
-    smallest_source,
+    sent_nbytes,
 )
 
 
@@ -54,7 +54,7 @@ def reshard_to_common_layout(
     arrays = [x for x in placed if x.shape]
     target = common_layout(
         [x.layout for x in arrays],
-        [smallest_source(x).nbytes for x in arrays],
+        [sent_nbytes(x) for x in arrays],
         [_shape_before_broadcast(x) for x in arrays],
         reduced_axes,
         arrays[0].dtype.itemsize,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from math import inf
+from math import isfinite
 
 
 def integer_at_least(minimum: int) -> Callable[[str], int]:
@@ -31,18 +31,30 @@ def integer(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from error
 
 
+def number(text: str) -> float:
+    """The argument type of finite numbers.
+
+    >>> number("-0.5")
+    -0.5
+    """
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from error
+    if not isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
+    return value
+
+
 def number_from_zero(text: str) -> float:
     """The argument type of finite numbers from 0.
 
     >>> number_from_zero("0.5")
     0.5
     """
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from error
-    if not 0 <= value < inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number from 0")
+    value = number(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
     return value
 
 

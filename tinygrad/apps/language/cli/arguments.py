@@ -6,16 +6,18 @@ import argparse
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from math import prod
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tinygrad.apps.language.cli.argument_types import (
     integer,
     integer_at_least,
     mesh_sizes,
+    number,
     number_from_zero,
     port,
 )
 from tinygrad.apps.language.files.catalogue import CATALOGUE
+from tinygrad.apps.language.generation.sampling import Sampling
 from tinygrad.apps.language.model.layouts import Devices
 from tinygrad.apps.language.server.refusals import REFUSED_PER_SECOND
 from tinygrad.device import Device
@@ -29,6 +31,7 @@ DEFAULT_PARALLEL = 4
 # MiB
 DEFAULT_HOST_CACHE = 1024
 DEFAULT_QUEUE = 64
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
 
 EXAMPLES = """examples:
   python -m tinygrad.apps.llm                              chat with a small model
@@ -159,25 +162,25 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
         "--json", nargs="?", const="", metavar="FILE",
         help="structured output: JSON, by the JSON schema in FILE if one is given",
     )  # fmt: skip
-    group.add_argument("--temperature", type=float, metavar="T", help="0 is greedy")
+    group.add_argument("--temperature", type=number, metavar="T", help="0 is greedy")
     group.add_argument(
         "--top-k", type=integer, metavar="K", help="sample from the K likeliest tokens; 0: from all"
     )
     group.add_argument(
         "--top-p",
-        type=float,
+        type=number,
         metavar="P",
         help="sample from the likeliest tokens of this total probability",
     )
     group.add_argument(
         "--min-p",
-        type=float,
+        type=number,
         metavar="P",
         help="sample from tokens with at least this fraction of the largest probability",
     )
     group.add_argument(
         "--repetition-penalty",
-        type=float,
+        type=number,
         metavar="R",
         help="above 1, tokens of the sequence are less likely",
     )
@@ -270,7 +273,17 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         for name in ("system", "json", "stop"):
             if getattr(options, name) not in (None, []):
                 parser.error(f"--{name} is not for a server: it is a parameter of each request")
+    try:
+        Sampling(**sampling_from(options))
+    except ValueError as error:
+        parser.error(str(error))
     return options
+
+
+def sampling_from(options: argparse.Namespace) -> dict[str, Any]:
+    """The parameters of `Sampling` that the options give."""
+    values = {name: getattr(options, name) for name in SAMPLING}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def devices_from(options: argparse.Namespace) -> Devices:

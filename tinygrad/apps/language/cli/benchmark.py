@@ -18,7 +18,10 @@ def benchmark(model: LanguageModel, count: int, batches: tuple[int, ...]) -> Ite
     """Time the prefill of a prompt, and decoding `count` tokens at each of the batch sizes."""
     room = model.max_context - count
     if room < 1:
-        raise ValueError(f"--benchmark {count} does not fit a context of {model.max_context}")
+        raise ValueError(
+            f"--benchmark {count} does not fit a context of {model.max_context}; "
+            "raise --max-context"
+        )
     # different tokens, as a mixture of experts would route equal ones alike
     prompt = [number * 7919 % model.vocab_size for number in range(min(PROMPT_TOKENS, room))]
     yield f"first prompt, with compilation: {_prefill_s(model, prompt):.2f} s"

@@ -19,7 +19,7 @@ from typing import Any
 from tinygrad import ranks
 from tinygrad.apps.language.chat.conversation import Conversation, LoadedModel, ReplyOptions
 from tinygrad.apps.language.chat.template import ChatError, ChatTemplate
-from tinygrad.apps.language.cli.arguments import devices_from, parse_arguments
+from tinygrad.apps.language.cli.arguments import devices_from, parse_arguments, sampling_from
 from tinygrad.apps.language.cli.benchmark import benchmark
 from tinygrad.apps.language.cli.terminal import talk, write
 from tinygrad.apps.language.files.catalogue import CATALOGUE, locate, short_name
@@ -36,7 +36,6 @@ from tinygrad.settings import DEBUG
 from tinygrad.text import drop_output
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
-SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
 # errors of the user or the machine; ShardingError and TokenizerError are ValueErrors
 ERRORS = (ValueError, OSError, ImportError, RuntimeError, MemoryError)
 
@@ -81,15 +80,10 @@ def run(options: argparse.Namespace) -> None:
         for name, source in CATALOGUE.items():
             print(f"{name:18} {source.shown}")
         return
-    given = {
-        name: getattr(options, name) for name in SAMPLING if getattr(options, name) is not None
-    }
-    # wrong ones fail before a large file is read
-    Sampling(**given)
     if options.shard or options.mesh:
         ranks.join()
     if ranks.size() == 1:
-        _act(load(options), options, given)
+        _act(load(options), options)
         return
     try:
         loaded = load(options)
@@ -101,12 +95,12 @@ def run(options: argparse.Namespace) -> None:
         ranks.end_all(_one_line(error))
         raise
     with leading(loaded.model) as model:
-        _act(replace(loaded, model=model), options, given)
+        _act(replace(loaded, model=model), options)
 
 
-def _act(loaded: LoadedModel, options: argparse.Namespace, given: dict[str, Any]) -> None:
+def _act(loaded: LoadedModel, options: argparse.Namespace) -> None:
     """Do what the options say with a loaded model."""
-    sampling = replace(loaded.sampling, **given)
+    sampling = replace(loaded.sampling, **sampling_from(options))
     if options.benchmark is not None:
         batches = tuple(sorted({1, options.parallel}))
         for line in benchmark(loaded.model, options.benchmark, batches):
@@ -135,8 +129,20 @@ def load(options: argparse.Namespace) -> LoadedModel:
     elapsed_s = time.perf_counter() - started
     if sys.stderr.isatty():
         print(f"{name} loaded in {elapsed_s:.1f} s", file=sys.stderr)
+    _warn_of_long_context(name, metadata, model.max_context)
     sampling = Sampling(**recommended_sampling(metadata, name))  # type: ignore[arg-type]
     return LoadedModel(name, model, tokenizer, template, sampling)
+
+
+def _warn_of_long_context(name: str, metadata: Mapping[str, Any], context: int) -> None:
+    """Say so if the context is longer than the one that a model was trained for."""
+    trained = metadata.get(f"{metadata.get('general.architecture')}.context_length")
+    if isinstance(trained, int) and context > trained and not ranks.rank():
+        print(
+            f"{name} was trained for contexts of {trained} tokens; beyond that, replies may make "
+            "no sense",
+            file=sys.stderr,
+        )
 
 
 def _template(

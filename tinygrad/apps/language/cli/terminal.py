@@ -18,7 +18,8 @@ from tinygrad.settings import cache_directory
 from tinygrad.text import colored
 
 HELP = """/new         starts a new conversation
-/system TEXT sets the system prompt and starts a new conversation; without TEXT, shows it
+/system TEXT starts a new conversation with this system prompt
+/system      shows the system prompt
 /help        shows this
 /bye         exits, as /quit and Control-D do; Control-C stops a reply
 A line that ends with a backslash continues on the next."""
@@ -30,7 +31,7 @@ def talk(conversation: Conversation) -> int:
     failed = 0
     with _history():
         if sys.stdin.isatty():
-            print(f"{conversation.loaded.name}; /help shows what else there is", file=sys.stderr)
+            print(f"{conversation.loaded.name}; /help lists the commands", file=sys.stderr)
         while (line := _read()) is not None:
             if line.startswith("/"):
                 if not _command(conversation, line):
@@ -89,7 +90,7 @@ def _command(conversation: Conversation, line: str) -> bool:
         case "/help":
             print(HELP, file=sys.stderr)
         case _:
-            print(f"there is no {name}; /help shows what there is", file=sys.stderr)
+            print(f"there is no command {name}; /help lists the commands", file=sys.stderr)
     return True
 
 

@@ -7,6 +7,7 @@ The keys of files: https://github.com/ggml-org/llama.cpp/pull/17120
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,14 +21,14 @@ KEYS = {
     "min_p": "min_p",
     "penalty_repeat": "repetition_penalty",
 }
-# from the model cards, by the start of the name in the catalogue
+# from the model cards, by the start of a name in lower case, without hyphens and spaces
 FAMILIES: dict[str, dict[str, float]] = {
     "smollm2": {"temperature": 0.2, "top_p": 0.9},
     "llama3": {"temperature": 0.6, "top_p": 0.9},
     "qwen2.5": {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.05},
     "qwen3": {"temperature": 0.6, "top_k": 20, "top_p": 0.95},
     "gemma": {"temperature": 1.0, "top_k": 64, "top_p": 0.95},
-    "deepseek-r1": {"temperature": 0.6, "top_p": 0.95},
+    "deepseekr1": {"temperature": 0.6, "top_p": 0.95},
 }
 OTHERS = {"temperature": 0.7, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
 
@@ -37,10 +38,12 @@ def recommended_sampling(metadata: Mapping[str, Any], name: str) -> dict[str, fl
 
     >>> recommended_sampling({}, "smollm2:135m")
     {'temperature': 0.2, 'top_p': 0.9}
+    >>> recommended_sampling({"general.name": "Meta Llama 3.1 8B"}, "m.Q4_K_M")["temperature"]
+    0.6
     >>> recommended_sampling({"general.sampling.temp": 0.5}, "smollm2:135m")["temperature"]
     0.5
     """
-    family = next((known for start, known in FAMILIES.items() if name.startswith(start)), OTHERS)
+    family = _family(name, metadata.get("general.basename"), metadata.get("general.name"))
     given: dict[str, float] = {}
     for key, parameter in KEYS.items():
         value = metadata.get(PREFIX + key)
@@ -56,3 +59,14 @@ def recommended_sampling(metadata: Mapping[str, Any], name: str) -> dict[str, fl
     except ValueError as error:
         raise ValueError(f"{PREFIX}* of the file: {error}") from error
     return found
+
+
+def _family(*names: Any) -> dict[str, float]:
+    """The parameters of the family that the first of some names has, or `OTHERS`."""
+    for name in names:
+        if isinstance(name, str):
+            plain = re.sub("[-_ ]", "", name.lower()).removeprefix("meta")
+            for start, known in FAMILIES.items():
+                if plain.startswith(start):
+                    return known
+    return OTHERS

@@ -24,6 +24,7 @@ from tinygrad.apps.language.model.rotary import RotaryEmbedding
 from tinygrad.apps.language.model.weights import ROWS, ShardedAxis, WeightFile
 from tinygrad.dtype import DType, dtypes
 from tinygrad.jit import TinyJit
+from tinygrad.memory_limit import memory_limit
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 
@@ -112,7 +113,7 @@ class Transformer:
         shards the model, and perhaps "dp", which shards batches. Without `max_context`, it is that
         of the model, but at most 4096. `cache_dtype` is that of the KV cache; below float32, logits
         differ from the third digit on. Raises UnsupportedModelError for an unknown architecture,
-        FileFormatError for a file that is not valid.
+        FileFormatError for a file that is not valid, MemoryError for a `max_context` too large.
         """
         file = WeightFile(gguf, ModelLayout(devices))
         config = read_config(file.metadata, file.shape("token_embd.weight")[0])
@@ -125,6 +126,14 @@ class Transformer:
     def _rotaries(self, file: WeightFile) -> tuple[RotaryEmbedding, RotaryEmbedding]:
         """The rotary embeddings of layers with full and with sliding-window attention."""
         config, device = self.config, file.layout.replicated
+        # cosines and sines are computed on the host, in float64
+        needed = self.max_context * config.rope.dim * 8
+        if needed > memory_limit():
+            raise MemoryError(
+                f"a context of {self.max_context} tokens needs {needed / 1e9:.0f} GB for its "
+                f"rotary tables alone, more than the {memory_limit() / 1e9:.0f} GB of memory here; "
+                "give a smaller one"
+            )
         is_long = self.max_context > config.original_context
         for name in ("rope_freqs", "rope_factors_long" if is_long else "rope_factors_short"):
             if f"{name}.weight" in file:

@@ -17,7 +17,12 @@ from tinygrad.apps.language.server.connections import ConnectionLimits
 def tls_context(certificate: str, key: str | None) -> ssl.SSLContext:
     """The context of a server, of files in the PEM format. Raises OSError."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
+    try:
+        context.load_cert_chain(certificate, key)
+    except OSError as error:
+        files = f"{certificate} and {key}" if key else certificate
+        why = error.strerror or error
+        raise OSError(f"cannot use {files} for TLS: {why}; give files in the PEM format") from error
     return context
 
 

@@ -2,14 +2,15 @@
 
     fill the first stages
     for step of the reduction:
-        wait until the oldest stage is filled, by all threads
+        wait until the oldest stage is filled
         for k in stage: for tile: begin sums[tile] += rows[tile, k] @ columns[k, tile]
         begin to fill the stage that was read two steps ago
         wait until the products of the step before are complete
     wait until all products are complete
 
-A barrier says that all threads have waited. Before it, each thread makes what it wrote to shared
-memory visible to instructions that read it asynchronously.
+A stage is filled by all threads or, in bulk, by copies that one of them begins. Of the former, a
+barrier says that all have waited; before it, each makes what it wrote to shared memory visible to
+instructions that read it asynchronously. See `bulk_stages.py` for the latter.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from tinygrad.codegen.analysis.affine_index import collect
 from tinygrad.codegen.analysis.ranges import RangeFactory
 from tinygrad.codegen.optimize.staging import row_major_index
 from tinygrad.codegen.optimize.threads.block_tile import BlockTile
+from tinygrad.codegen.optimize.threads.bulk_stages import BulkStages
 from tinygrad.codegen.optimize.threads.shared_tile import SharedTile, divided
-from tinygrad.codegen.optimize.threads.stages import Stages, barrier
+from tinygrad.codegen.optimize.threads.stages import Stages
 from tinygrad.dtype import dtypes
 from tinygrad.renderer.matrix_instruction import AsyncProduct
 from tinygrad.uop import Ops
@@ -27,7 +29,7 @@ from tinygrad.uop.ops import AxisType, UOp
 
 
 def multiply_stages(
-    stages: Stages,
+    stages: Stages | BulkStages,
     shared: tuple[SharedTile, ...],
     tile: BlockTile,
     warps: tuple[UOp, UOp],
@@ -38,8 +40,7 @@ def multiply_stages(
     position of its group of warps in the tile of the block.
     """
     x = tile.instruction
-    filled = UOp(Ops.ASYNC_FENCE, dtypes.void, (stages.filled(stages.begin()),))
-    ready = barrier(filled)
+    ready = stages.ready()
     begun = UOp(Ops.MMA_BEGIN, dtypes.void, (ready,))
     inner = factory.new(tile.steps, AxisType.TILE)
     tiles = [factory.new(n, AxisType.TILE) for n in tile.repeats]
@@ -61,6 +62,6 @@ def multiply_stages(
     product = UOp(Ops.MMA_ASYNC, dtypes.void, (c, *addresses, *loops), AsyncProduct(x, shapes))
     issued = UOp(Ops.MMA_COMMIT, dtypes.void, (product,))
     refilled = stages.refill(ready, issued)
-    waited = sums.after(issued, refilled)
+    waited = sums.after(issued, *refilled)
     step = UOp(Ops.MMA_WAIT, dtypes.void, (waited, stages.step), tile.read_later)
     return UOp(Ops.MMA_WAIT, dtypes.void, (sums.after(step),), 0)

@@ -34,6 +34,8 @@ from tinygrad.codegen.optimize.threads.block_tile import (
     ProductSize,
     rank_tiles,
 )
+from tinygrad.codegen.optimize.threads.bulk_source import BulkSource, find_source
+from tinygrad.codegen.optimize.threads.bulk_stages import BulkStages
 from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width, flatten
 from tinygrad.codegen.optimize.threads.fragments import (
     FragmentSource,
@@ -48,6 +50,7 @@ from tinygrad.codegen.optimize.threads.shared_tile import (
 from tinygrad.codegen.optimize.threads.stages import Stages
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.renderer.matrix_instruction import MatrixInstruction, multiply_adds
+from tinygrad.renderer.tensor_map import ALIGNMENT
 from tinygrad.settings import ALLOW_TF32
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
@@ -85,7 +88,13 @@ def product_options(nest: Nest, product: Product) -> tuple[BlockTile, ...]:
     """The tiles that fit the target, that of least predicted time first."""
     target = nest.renderer.target
     instructions = product.instructions(target.matrix, target.warp)
-    return rank(instructions, product.size, target, nest.threads)
+    # a view whose address is not aligned has a kernel that accesses single elements
+    in_bulk = (
+        target.has_bulk_copy
+        and target.vector_bytes >= ALIGNMENT
+        and all(x is not None for x in product.sources())
+    )
+    return rank(instructions, product.size, target, nest.threads, in_bulk)
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,14 @@ class Product:
         rows, columns, depth = (x.max_size for x in axes)
         return ProductSize(rows, columns, depth, points(frozenset(self.batch)))
 
+    def sources(self) -> tuple[BulkSource | None, ...]:
+        """Both operands as tensors that hardware copies boxes of, where it can."""
+        axes = self.rows, self.columns
+        return tuple(
+            find_source(_unconverted(x), axis, self.reduction, self.batch)
+            for x, axis in zip(self.operands, axes, strict=True)
+        )
+
     def instructions(
         self, known: tuple[MatrixInstruction, ...], warp: int
     ) -> tuple[MatrixInstruction, ...]:
@@ -125,28 +142,38 @@ class Product:
 
 def _find_product(found: Contraction) -> Product | None:
     """The contraction as a matrix product, or None if its sizes do not allow it."""
-    if found.is_inner or found.reduce.dtype not in {dtypes.float32, dtypes.float64}:
+    if found.is_inner or len(found.sums) > 1:
+        return None
+    reduce, operands = found.sums[0].reduce, found.sums[0].operands
+    if reduce.dtype not in {dtypes.float32, dtypes.float64}:
         return None
     free = found.free
     address = found.store.src[0]
     sides = [
         axis
-        for loops, x in zip(found.axes, found.operands, strict=True)
+        for loops, x in zip(found.axes, operands, strict=True)
         if (axis := flatten(loops, x, free)) is not None
     ]
-    reduction = flatten(found.reduce.src[1:], found.operands[0], free)
+    reduction = flatten(reduce.src[1:], operands[0], free)
     if len(sides) < 2 or reduction is None:
         return None
     columns = 0 if contiguous_width([address], sides[0], 2, free) > 1 else 1
     return Product(
         found.store,
-        found.reduce,
-        (found.operands[1 - columns], found.operands[columns]),
+        reduce,
+        (operands[1 - columns], operands[columns]),
         sides[1 - columns],
         sides[columns],
         reduction,
         tuple(found.shared),
     )
+
+
+def _common_blocks(rows: UOp | int, cluster: int) -> int:
+    """The blocks along the rows that run together, of so many."""
+    if isinstance(rows, int) and rows % GROUPED_BLOCKS == 0:
+        return GROUPED_BLOCKS
+    return cluster
 
 
 def _unconverted(operand: UOp) -> UOp:
@@ -171,11 +198,13 @@ class _BlockProduct:
         self.step = self.factory.new(steps, AxisType.REDUCE)
         self.thread = self.factory.new(tile.threads, AxisType.LOCAL)
         self.row_block, self.column_block, self.grid = self.blocks()
+        self.rank = divided(self.row_block, tile.cluster)[1]
         warp, self.lane = divided(self.thread, self.instruction.lanes)
         self.warp = divided(warp, tile.warps[1])
         free = FreeRanges()
         lengths = tile.rows, tile.columns
         axes = product.rows, product.columns
+        sources = product.sources() if tile.in_bulk else (None, None)
         self.shared = tuple(
             shared_tile(
                 self.as_bits(x),
@@ -186,8 +215,11 @@ class _BlockProduct:
                 self.number(),
                 free,
                 self.instruction.reads_shared,
+                source,
             )
-            for x, axis, length in zip(product.operands, axes, lengths, strict=True)
+            for x, axis, length, source in zip(
+                product.operands, axes, lengths, sources, strict=True
+            )
         )
 
     def as_bits(self, operand: UOp) -> UOp:
@@ -200,15 +232,17 @@ class _BlockProduct:
     def blocks(self) -> tuple[UOp, UOp, list[UOp]]:
         """The numbers of the row block and the column block, and the loops of the grid.
 
-        A few blocks along the rows run together with all along the columns.
+        A few blocks along the rows run together with all along the columns. Those of a cluster are
+        next to each other.
         """
         rows = self.product.rows.blocks(self.tile.rows)
         columns = self.factory.new(self.product.columns.blocks(self.tile.columns), AxisType.LOOP)
         batch = list(self.product.batch)
-        if isinstance(rows, int) and rows % GROUPED_BLOCKS == 0:
-            group = self.factory.new(rows // GROUPED_BLOCKS, AxisType.LOOP)
-            inside = self.factory.new(GROUPED_BLOCKS, AxisType.LOOP)
-            return group * GROUPED_BLOCKS + inside, columns, [*batch, group, columns, inside]
+        together = _common_blocks(rows, self.tile.cluster)
+        if together > 1:
+            group = self.factory.new(rows // together, AxisType.LOOP)
+            inside = self.factory.new(together, AxisType.LOOP)
+            return group * together + inside, columns, [*batch, group, columns, inside]
         row = self.factory.new(rows, AxisType.LOOP)
         return row, columns, [*batch, row, columns]
 
@@ -231,6 +265,32 @@ class _BlockProduct:
             for tile, x, block in zip(self.shared, memory, blocks, strict=True)
         ]
 
+    def copy(self, memory: tuple[UOp, ...], mbarrier: UOp, step: UOp, condition: UOp) -> list[UOp]:
+        """The begin of the copies of one stage of both operands."""
+        stage = divided(step, self.stages)[1]
+        blocks = self.row_block, self.column_block
+        # the blocks of a cluster have other rows and the same columns
+        parts = None, (self.rank, self.tile.cluster) if self.tile.cluster > 1 else None
+        return [
+            tile.copy(x, mbarrier, block, step, stage, condition, part, self.factory)
+            for tile, x, block, part in zip(self.shared, memory, blocks, parts, strict=True)
+        ]
+
+    def bulk_pipeline(self) -> BulkStages:
+        """The stages of both operands, filled by hardware."""
+        return BulkStages(
+            tuple(x.memory for x in self.shared),
+            self.stages,
+            self.step,
+            self.thread,
+            self.copy,
+            sum(x.stage_size * x.dtype.itemsize for x in self.shared),
+            self.tile.read_later,
+            self.tile.cluster,
+            self.number(),
+            self.factory,
+        )
+
     def pipeline(self) -> Stages:
         """The stages of both operands."""
         memory = tuple(x.memory for x in self.shared)
@@ -246,11 +306,12 @@ class _BlockProduct:
         sums = self.registers(x.accumulator, size)
         cleared = self.factory.new(size, AxisType.TILE)
         clear = sums.after(self.thread).index(cleared).store(0, cleared)
-        stages = self.pipeline()
         if x.reads_shared:
+            pipeline = self.bulk_pipeline() if tile.in_bulk else self.pipeline()
             start = sums.after(clear)
-            done = multiply_stages(stages, self.shared, tile, self.warp, start, self.factory)
+            done = multiply_stages(pipeline, self.shared, tile, self.warp, start, self.factory)
             return done, sums
+        stages = self.pipeline()
         memory = stages.read(stages.begin())
         # what is not copied asynchronously passes through registers, which leaves fewer of them for
         # the fragments of several steps

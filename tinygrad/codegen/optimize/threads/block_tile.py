@@ -12,20 +12,28 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinygrad.codegen.analysis.resources import Resources, resident_blocks
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer import Target
-from tinygrad.renderer.matrix_instruction import SWIZZLE_BYTES, MatrixInstruction
+from tinygrad.renderer.matrix_instruction import SWIZZLE_BYTES, SWIZZLE_ROWS, MatrixInstruction
 
 # bytes of an aligned access, which also pad the rows of shared memory: banks of a column differ
 ACCESS_BYTES = 16
+# bytes of the mbarriers of all stages, padded so that what is behind is aligned for swizzling
+MBARRIERS_BYTES = SWIZZLE_ROWS * SWIZZLE_BYTES
 # registers of a thread for addresses and loop counters
 OTHER_REGISTERS = 40
 # cycles to start a block and to store its tile, and of one step: barriers and addresses
 BLOCK_CYCLES = 1500.0
 STEP_CYCLES = 40.0
+# the same where the threads compute no addresses
+BULK_STEP_CYCLES = 20.0
+# of a step, to wait for the other blocks of a cluster
+CLUSTER_STEP_CYCLES = 40.0
+# blocks that share an operand
+CLUSTERS = (1, 2)
 # what a multiprocessor does in a cycle: multiply-adds, and bytes of shared memory and of the cache
 MULTIPLY_ADDS_PER_CYCLE = 128.0
 MATRIX_MULTIPLY_ADDS_PER_CYCLE = {1: 4096.0, 2: 2048.0, 4: 1024.0}
@@ -58,6 +66,11 @@ class BlockTile:
     """Instructions along the reduction in one stage of shared memory."""
     stages: int
     """Stages of shared memory: all but one are being filled."""
+    in_bulk: bool = False
+    """Whether hardware fills them, by copies that one thread begins."""
+    cluster: int = 1
+    """Blocks along the rows that run together. Each copies a part of their columns to all of them,
+    if they are several."""
 
     @property
     def rows(self) -> int:
@@ -87,7 +100,8 @@ class BlockTile:
         padding = ACCESS_BYTES * max(2 * self.depth, sides)
         if self.instruction.reads_shared:
             padding = 0
-        return self.stages * (sides * self.depth * itemsize + padding)
+        mbarriers = MBARRIERS_BYTES if self.in_bulk else 0
+        return self.stages * (sides * self.depth * itemsize + padding) + mbarriers
 
     @property
     def read_later(self) -> int:
@@ -113,6 +127,8 @@ class BlockTile:
         return (
             f"block {self.rows} x {self.columns} x {self.depth} of {self.threads} threads, "
             f"{self.repeats[0]} x {self.repeats[1]} {name} a warp, {self.stages} stages"
+            f"{', filled in bulk' if self.in_bulk else ''}"
+            f"{f', clusters of {self.cluster}' if self.cluster > 1 else ''}"
         )
 
 
@@ -129,8 +145,10 @@ class ProductSize:
 Sizes = tuple[int, ...]
 
 
-def candidates(instruction: MatrixInstruction, target: Target) -> Iterator[BlockTile]:
-    """The tiles that fit the target."""
+def candidates(
+    instruction: MatrixInstruction, target: Target, in_bulk: bool = False
+) -> Iterator[BlockTile]:
+    """The tiles that fit the target, also those that are filled in bulk if that is possible."""
     if instruction.reads_shared:
         # a row is one of a swizzled panel; of the stages, one is read and another may still be
         choices = _tiles(instruction, WARP_GROUPS, (2, 1), (1,), (SWIZZLE_BYTES,), (5, 4, 3))
@@ -138,9 +156,18 @@ def candidates(instruction: MatrixInstruction, target: Target) -> Iterator[Block
         heights, widths = ((4, 2, 1), (8, 4, 2)) if instruction.name else ((8, 4, 2), (2, 1))
         stages = (4, 3, 2, 1) if target.has_async_copy else (2, 1)
         choices = _tiles(instruction, WARPS, heights, widths, (64, 128), stages)
+    if in_bulk and instruction.reads_shared:
+        choices = itertools.chain.from_iterable(map(_ways_to_fill, choices))
     for tile in choices:
         if tile.blocks_per_unit(target) and _is_filled_evenly(tile):
             yield tile
+
+
+def _ways_to_fill(tile: BlockTile) -> Iterator[BlockTile]:
+    """A tile whose stages hardware fills, alone or in clusters, or threads do."""
+    for cluster in CLUSTERS:
+        yield replace(tile, in_bulk=True, cluster=cluster)
+    yield tile
 
 
 def _tiles(
@@ -187,13 +214,16 @@ def cost(tile: BlockTile, size: ProductSize, target: Target) -> float:
         fragments = tile.repeats[0] * x.a.count + tile.repeats[1] * x.b.count
         read = tile.threads * tile.steps * fragments
     read *= x.operand.itemsize
-    filled = (tile.rows + tile.columns) * tile.depth * x.operand.itemsize
+    filled = (tile.rows + tile.columns / tile.cluster) * tile.depth * x.operand.itemsize
     step = max(products / rate, read / SHARED_BYTES_PER_CYCLE, filled / CACHE_BYTES_PER_CYCLE)
     # stages and other blocks hide latency
     hidden = min(4, resident * max(1, tile.stages - 1 - tile.read_later))
     overhead = BLOCK_CYCLES / resident
     steps = ceildiv(size.depth, tile.depth)
-    return ceildiv(blocks, target.units) * (steps * (step + STEP_CYCLES * 4 / hidden) + overhead)
+    waited = BULK_STEP_CYCLES if tile.in_bulk else STEP_CYCLES
+    waited += CLUSTER_STEP_CYCLES if tile.cluster > 1 else 0
+    step += waited * 4 / hidden
+    return ceildiv(blocks, target.units) * (steps * step + overhead)
 
 
 def rank_tiles(
@@ -201,12 +231,17 @@ def rank_tiles(
     size: ProductSize,
     target: Target,
     threads: int | None = None,
+    in_bulk: bool = False,
 ) -> tuple[BlockTile, ...]:
-    """The tiles that fit, with blocks of so many threads if given, that of least cost first."""
+    """The tiles that fit, with blocks of so many threads if given, that of least cost first.
+
+    With `in_bulk`, hardware can copy the operands.
+    """
     found = [
         tile
         for x in instructions
-        for tile in candidates(x, target)
-        if threads is None or tile.threads == threads
+        for tile in candidates(x, target, in_bulk)
+        if (threads is None or tile.threads == threads)
+        and ceildiv(size.rows, tile.rows) % tile.cluster == 0
     ]
     return tuple(sorted(found, key=lambda tile: cost(tile, size, target)))

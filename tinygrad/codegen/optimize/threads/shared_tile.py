@@ -17,10 +17,12 @@ from tinygrad.codegen.analysis.affine_index import (
 )
 from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, substitute
 from tinygrad.codegen.optimize.threads.block_tile import ACCESS_BYTES
+from tinygrad.codegen.optimize.threads.bulk_source import BulkSource
 from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer.matrix_instruction import SWIZZLE_BYTES, SWIZZLE_ROWS, SharedOperand
+from tinygrad.renderer.tensor_map import MAX_BOX
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -57,6 +59,8 @@ class SharedTile:
     """Elements of one access to global memory."""
     swizzled: bool = False
     """Whether rows are cut into swizzled panels, and not padded."""
+    source: BulkSource | None = None
+    """Where hardware copies the tile from, if it does."""
 
     @property
     def row_length(self) -> int:
@@ -148,6 +152,41 @@ class SharedTile:
             address = address.src[0].index(address.src[1], exists)
         return address.store(value, *own)
 
+    def copy(
+        self,
+        memory: UOp,
+        mbarrier: UOp,
+        block: UOp,
+        step: UOp,
+        stage: UOp,
+        condition: UOp,
+        part: tuple[UOp, int] | None,
+        factory: RangeFactory,
+    ) -> UOp:
+        """The begin to copy what `fill` stores, by a thread for which a condition holds.
+
+        If `part` is the number of this block in a cluster, and the blocks of that, it is copied to
+        all of them in as many parts.
+        """
+        assert self.source is not None, "the operand is a tensor in memory"
+        width = SWIZZLE_BYTES // self.dtype.itemsize
+        panels = self.row_length // width
+        number, parts = part or (UOp.const(dtypes.index, 0), 1)
+        rows = min(self.row_count // (parts if panels % parts else 1), MAX_BOX)
+        boxes = self.row_count // rows
+        loop = factory.new(panels * boxes // parts, AxisType.TILE)
+        panel, part_of_rows = divided(number * (panels * boxes // parts) + loop, boxes)
+        row, column = collect(part_of_rows * rows), collect(panel * width)
+        outer, deep = (row, column) if self.along_reduction else (column, row)
+        coordinates = {
+            self.outer.loops[0]: collect(block * self.length + outer),
+            self.reduction.loops[0]: collect(step * self.depth + deep),
+        }
+        box = self.source.box(coordinates, rows)
+        place = collect(stage * self.stage_size + panel * self.panel_size + row * width)
+        address = memory.index(place, condition)
+        return UOp(Ops.COPY_BULK, dtypes.void, (address, mbarrier, box, loop), parts)
+
     def element(
         self, block: UOp, step: UOp, row: UOp, column: UOp, first: UOp, condition: UOp | None
     ) -> UOp:
@@ -201,6 +240,7 @@ def shared_tile(
     number: int,
     free: FreeRanges,
     swizzled: bool = False,
+    source: BulkSource | None = None,
 ) -> SharedTile:
     """The tile of an operand; `size` is the length, the depth and the number of stages."""
     addresses = [u.src[0] for u in operand.toposort() if u.op is Ops.LOAD]
@@ -209,9 +249,10 @@ def shared_tile(
     along = deep > wide or (deep == wide and _is_along(addresses, reduction.loops[-1], free))
     length, depth, stages = size
     width = max(deep, wide)
-    return SharedTile(
-        operand, dtype, outer, reduction, length, depth, stages, number, along, width, swizzled
-    )
+    if source is not None:
+        along = source.loops[0] in reduction.loops
+    axes = outer, reduction, length, depth
+    return SharedTile(operand, dtype, *axes, stages, number, along, width, swizzled, source)
 
 
 def _is_along(addresses: list[UOp], loop: UOp, free: FreeRanges) -> bool:

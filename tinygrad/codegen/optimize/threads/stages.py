@@ -46,7 +46,7 @@ class Stages:
         begun = list(before)
         for number in range(self.ahead):
             step = UOp.const(dtypes.index, number)
-            stores = self.fill(after(self.memory, begun), step, self._exists(step))
+            stores = self.fill(after(self.memory, begun), step, exists(step, self.step))
             begun = [commit(stores)]
         return begun
 
@@ -57,21 +57,26 @@ class Stages:
             filled = self.fill(after(self.memory, [before]), self.step, None)
             return after(self.memory, [barrier(*filled)])
         ready = barrier(self.filled(begun))
-        return after(self.memory, [ready, self.refill(ready)])
+        return after(self.memory, [ready, *self.refill(ready)])
 
     def filled(self, begun: Sequence[UOp]) -> UOp:
         """The wait of a thread for its copies of the oldest stage."""
         return wait([*begun, self.step], self.ahead - 1)
 
-    def refill(self, *before: UOp) -> UOp:
+    def ready(self) -> UOp:
+        """The barrier after which instructions may read a stage asynchronously."""
+        return barrier(UOp(Ops.ASYNC_FENCE, dtypes.void, (self.filled(self.begin()),)))
+
+    def refill(self, *before: UOp) -> list[UOp]:
         """The begin to fill a later stage, after some effects."""
         step = self.step + self.ahead
-        return commit(self.fill(after(self.memory, before), step, self._exists(step)))
+        return [commit(self.fill(after(self.memory, before), step, exists(step, self.step)))]
 
-    def _exists(self, step: UOp) -> UOp | None:
-        """The condition that a step of the loop is not past its end."""
-        condition = step < self.step.src[0]
-        return None if condition.vmin else condition
+
+def exists(step: UOp, loop: UOp) -> UOp | None:
+    """The condition that a step of a loop is not past its end."""
+    condition = step < loop.src[0]
+    return None if condition.vmin else condition
 
 
 def after(memory: Memory, before: Sequence[UOp]) -> Memory:
@@ -89,6 +94,8 @@ def wait(before: Sequence[UOp], groups: int) -> UOp:
     return UOp(Ops.COPY_WAIT, dtypes.void, tuple(before), groups)
 
 
-def barrier(*before: UOp) -> UOp:
-    """A barrier of the threads of the block, after some effects or inside of some loops."""
-    return UOp(Ops.BARRIER, dtypes.void, before)
+def barrier(*before: UOp, cluster: int = 1) -> UOp:
+    """A barrier of the threads of the block, or of a cluster of several, after some effects or
+    inside of some loops.
+    """
+    return UOp(Ops.BARRIER, dtypes.void, before, cluster if cluster > 1 else None)

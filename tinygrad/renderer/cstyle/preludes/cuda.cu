@@ -194,3 +194,37 @@ template <int groups, int count> __device__ inline void wgmma_wait(float (&sums)
   #pragma unroll
   for (int i = 0; i < count; i++) asm volatile("" : "+f"(sums[i]) :: "memory");
 }
+
+// ---- bulk copies: one thread begins the copy of a box of a tensor to shared memory ----
+
+// What `cuTensorMapEncodeTiled` makes.
+struct TensorMap { alignas(64) unsigned long long bits[16]; };
+
+// A phase of an mbarrier ends when one thread has said how many bytes it waits for, and these have
+// been copied. An async_fence() lets copies see the new mbarrier, a barrier other threads.
+__device__ inline void mbarrier_init(unsigned long long *mbarrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;"
+    :: "r"(shared_address(mbarrier)) : "memory");
+}
+
+__device__ inline void mbarrier_expect(unsigned long long *mbarrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+    :: "r"(shared_address(mbarrier)), "r"(bytes) : "memory");
+}
+
+// Waits for the end of the phase that is 0 or 1 modulo 2, the current one or that before.
+__device__ inline void mbarrier_wait(unsigned long long *mbarrier, int parity) {
+  int is_done;
+  do {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;"
+      " selp.b32 %0, 1, 0, p; }"
+      : "=r"(is_done) : "r"(shared_address(mbarrier)), "r"(parity) : "memory");
+  } while (!is_done);
+}
+
+// Waits for all threads of the blocks of a cluster. They see each other's mbarriers, and what they
+// have read may be overwritten; it does not order what they wrote.
+__device__ inline void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}

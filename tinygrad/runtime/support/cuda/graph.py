@@ -8,7 +8,6 @@ launches run one by one.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
@@ -25,7 +24,7 @@ from tinygrad.runtime.support.cuda.memory import (
     enable_peers,
     read_peers,
 )
-from tinygrad.runtime.support.cuda.program import CudaProgram, argument_arrays
+from tinygrad.runtime.support.cuda.program import Arguments, CudaProgram
 from tinygrad.runtime.support.hazards import Hazards
 from tinygrad.settings import DEBUG
 from tinygrad.uop.args import Reduction
@@ -64,7 +63,7 @@ class KernelCall:
         self._grid = grid
         self._shape = shape
         # of its own: a graph may be changed while the program is launched
-        self._arguments, self._pointers = argument_arrays(len(buffers) + len(variables))
+        self._arguments = Arguments(len(buffers) + len(variables), shape.maps)
         self._node: Any = None
 
     def is_empty(self, values: Values) -> bool:
@@ -99,17 +98,18 @@ class KernelCall:
         return addresses + [values.variables[number] for number in self._numbers]
 
     def _launch_shape(self, values: Values) -> LaunchShape:
-        return LaunchShape(values.variables[self._grid], self._shape.block, self._shape.shared)
+        shape = self._shape
+        return LaunchShape(values.variables[self._grid], shape.block, shape.shared, shape.maps)
 
     def _parameters(self, values: Values) -> Any:
-        self._arguments[:] = self._list(values)
+        self._arguments.set(self._list(values))
         self.program.allow_shared(self._shape.shared)
         found = driver.CUDA_KERNEL_NODE_PARAMS()
         found.func = self.program.function
         found.gridDimX, found.blockDimX = self._launch_shape(values).blocks()
         found.gridDimY = found.gridDimZ = found.blockDimY = found.blockDimZ = 1
         found.sharedMemBytes = self._shape.shared
-        found.kernelParams = ctypes.addressof(self._pointers)
+        found.kernelParams = self._arguments.address
         return found
 
 
@@ -331,6 +331,8 @@ class CudaReplay:
                     call.run(self._values)
                 return
             for call in self._changed:
+                # the last run may have been another thread's, and the last call another GPU's
+                call.gpu.activate()
                 call.update(self._executable, self._values)
             self._changed.clear()
             self._launch()

@@ -210,11 +210,13 @@ def enable_peers(a: Gpu, b: Gpu) -> None:
     if a.ordinal == b.ordinal:
         return
     for one, other in ((a, b), (b, a)):
-        if (one.ordinal, other.ordinal) not in _asked:
-            _asked.add((one.ordinal, other.ordinal))
-            one.activate()
-            if one.check(driver.cuDeviceCanAccessPeer(one.device, other.device)):
-                (code,) = driver.cuCtxEnablePeerAccess(other.context, 0)
-                if code != driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
-                    one.check((code,))
+        if (one.ordinal, other.ordinal) in _asked:
+            continue
+        _asked.add((one.ordinal, other.ordinal))
+        one.activate()
+        if not one.check(driver.cuDeviceCanAccessPeer(one.device, other.device)):
+            continue
+        (code,) = driver.cuCtxEnablePeerAccess(other.context, 0)
+        if code != driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
+            one.check((code,))
     a.activate()

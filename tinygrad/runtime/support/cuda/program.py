@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cuda.bindings import driver
 
 from tinygrad.device import Buffer
 from tinygrad.renderer.target import LaunchShape
+from tinygrad.renderer.tensor_map import TensorMap
 from tinygrad.runtime.support.cuda.driver import LOCK, Gpu
+from tinygrad.runtime.support.cuda.tensor_map import EncodedMap, encode
 
 STATIC_SHARED_BYTES = 48 << 10
 """A kernel has to ask for more shared memory than this."""
@@ -29,8 +31,7 @@ class CudaProgram:
             self._module = gpu.check(driver.cuModuleLoadData(code))
             self.function = gpu.check(driver.cuModuleGetFunction(self._module, name.encode()))
         self._shared = STATIC_SHARED_BYTES
-        # the arguments in order, each in 8 bytes, and the address of each
-        self._arguments, self._pointers = argument_arrays(0)
+        self._arguments = Arguments(0)
 
     def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         # not where loading failed, or when the interpreter exits
@@ -70,14 +71,14 @@ class CudaProgram:
         """Launches the kernel on its GPU's stream, whose context is the current one."""
         gpu = self.gpu
         if len(arguments) != len(self._arguments):
-            self._arguments, self._pointers = argument_arrays(len(arguments))
-        self._arguments[:] = arguments
+            self._arguments = Arguments(len(arguments), launch.maps)
+        self._arguments.set(arguments)
         self.allow_shared(launch.shared)
         blocks, threads = launch.blocks()
         gpu.check(
             driver.cuLaunchKernel(
                 *(self.function, blocks, 1, 1, threads, 1, 1, launch.shared),
-                *(gpu.kernels, ctypes.addressof(self._pointers), 0),
+                *(gpu.kernels, self._arguments.address, 0),
             )
         )
         gpu.end_kernels(self.name)
@@ -89,8 +90,27 @@ class CudaProgram:
             self._shared = nbytes
 
 
-def argument_arrays(count: int) -> tuple[Any, Any]:
-    """An array of `count` arguments, each in 8 bytes, and one with their addresses."""
-    arguments = (ctypes.c_int64 * count)()
-    first = ctypes.addressof(arguments)
-    return arguments, (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
+class Arguments:
+    """The arguments of launches: `count` in 8 bytes each, buffers first, then tensor maps.
+
+    The array at `address` has the address of each.
+    """
+
+    def __init__(self, count: int, maps: Sequence[tuple[int, TensorMap]] = ()) -> None:
+        self._values: Any = (ctypes.c_int64 * count)()
+        self._maps = maps
+        self._encoded: list[EncodedMap] = []
+        first = ctypes.addressof(self._values)
+        places = [*range(first, first + 8 * count, 8), *[0] * len(maps)]
+        self._pointers = (ctypes.c_void_p * len(places))(*places)
+        self.address = ctypes.addressof(self._pointers)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def set(self, values: list[int]) -> None:
+        """Sets the arguments, and encodes the maps of the buffers among them."""
+        self._values[:] = values
+        if self._maps:
+            self._encoded = [encode(described, values[i]) for i, described in self._maps]
+            self._pointers[len(values) :] = [x.address for x in self._encoded]

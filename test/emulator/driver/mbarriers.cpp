@@ -1,0 +1,119 @@
+#include "mbarriers.h"
+
+#include <algorithm>
+
+#include "report.h"
+
+namespace emulator {
+
+namespace {
+
+constexpr int64_t MAX_BYTES = (1 << 20) - 1;
+
+bool is_aligned(const void *address, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(address) % bytes == 0;
+}
+
+}  // namespace
+
+std::string MBarriers::init(const void *address, unsigned arrivals, size_t thread) {
+  if (!is_aligned(address, 8)) return "the address of an mbarrier is not a multiple of 8";
+  if (all_.count(address)) return "an mbarrier is made twice";
+  all_[address] = {arrivals, arrivals, thread, false, 0, 0, {}, {}, std::vector<uint64_t>(threads_)};
+  return "";
+}
+
+void MBarriers::fence(size_t thread) {
+  for (auto &[address, state] : all_) state.is_fenced |= state.maker == thread;
+}
+
+std::string MBarriers::check(const void *address) const {
+  return all_.count(address) ? "" : "it uses an mbarrier that no mbarrier_init() has made";
+}
+
+std::string MBarriers::expect(const void *address, unsigned bytes) {
+  if (std::string wrong = check(address); !wrong.empty()) return wrong;
+  State &state = all_[address];
+  if (!state.missing) return "more threads arrive in a phase of an mbarrier than it was made for";
+  state.missing--;
+  state.bytes += bytes;
+  if (state.bytes > MAX_BYTES) return "a phase of an mbarrier expects more than 2^20 - 1 bytes";
+  end_phase_if_complete(state);
+  return "";
+}
+
+std::string MBarriers::begin(const void *address, const BoxCopy &copy, bool at_once) {
+  if (std::string wrong = check(address); !wrong.empty()) return wrong;
+  State &state = all_[address];
+  if (!state.is_fenced) return "a copy uses an mbarrier whose making no async_fence() follows";
+  if (!is_aligned(copy.target, SWIZZLED_ROW_BYTES))
+    return "a box is copied to an address that is not a multiple of 128";
+  state.targets[copy.target] = {copy.map.bytes(), state.phase};
+  if (at_once) return copy_now(state, copy);
+  state.copies.push_back(copy);
+  return "";
+}
+
+std::string MBarriers::run_copy(const void *address) {
+  State &state = all_.at(address);
+  BoxCopy copy = state.copies.front();
+  state.copies.pop_front();
+  return copy_now(state, copy);
+}
+
+std::string MBarriers::copy_now(State &state, const BoxCopy &copy) {
+  copy.run();
+  state.bytes -= static_cast<int64_t>(copy.map.bytes());
+  if (!state.missing && state.bytes < 0) return "more bytes are copied than an mbarrier expects";
+  end_phase_if_complete(state);
+  return "";
+}
+
+void MBarriers::end_phase_if_complete(State &state) {
+  if (state.missing || state.bytes) return;
+  state.phase++;
+  state.missing = state.arrivals;
+}
+
+bool MBarriers::is_past(const void *address, unsigned parity) const {
+  return (all_.at(address).phase & 1) != parity;
+}
+
+void MBarriers::note_wait(const void *address, size_t thread) {
+  State &state = all_.at(address);
+  state.known[thread] = state.phase;
+}
+
+void MBarriers::pass_barrier() {
+  for (auto &[address, state] : all_) {
+    uint64_t most = *std::max_element(state.known.begin(), state.known.end());
+    state.known.assign(state.known.size(), most);
+  }
+}
+
+std::string MBarriers::check_read(const void *memory, size_t thread) const {
+  const char *at = static_cast<const char *>(memory);
+  for (const auto &[address, state] : all_) {
+    auto after = state.targets.upper_bound(at);
+    if (after == state.targets.begin()) continue;
+    auto [begin, target] = *std::prev(after);
+    if (at < begin + target.bytes && state.known[thread] <= target.phase)
+      return "race: it reads a box that is copied, and has not waited for the mbarrier";
+  }
+  return "";
+}
+
+std::string MBarriers::describe(const void *address) const {
+  const State &state = all_.at(address);
+  return format("%u threads and %lld bytes", state.missing, static_cast<long long>(state.bytes));
+}
+
+std::string MBarriers::unfinished() const {
+  for (const auto &[address, state] : all_) {
+    if (!state.copies.empty() || state.bytes || state.missing != state.arrivals)
+      return "the block ends before " + describe(address) + " that an mbarrier waits for";
+  }
+  return "";
+}
+
+}  // namespace emulator

@@ -1,0 +1,98 @@
+"""Stages of shared memory that hardware fills, by copies that one thread begins.
+
+    the first thread: make an mbarrier for each stage
+    all threads: wait for that
+    the first thread: begin to fill the first stages
+    for step of the loop:
+        wait until the mbarrier of the stage says that it is filled
+        ... begin to read the stage ...
+        wait until all threads have come here, so what earlier steps read is complete
+        the first thread: begin to fill the stage that was read before
+
+The phases of an mbarrier are the uses of its stage. They are told apart by their number modulo 2.
+Where blocks of a cluster copy to each other, the barriers are those of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tinygrad.codegen.analysis.affine_index import and_conditions
+from tinygrad.codegen.analysis.ranges import RangeFactory
+from tinygrad.codegen.optimize.threads.block_tile import MBARRIERS_BYTES
+from tinygrad.codegen.optimize.threads.shared_tile import divided
+from tinygrad.codegen.optimize.threads.stages import Memory, after, barrier, exists
+from tinygrad.dtype import AddrSpace, dtypes
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import AxisType, UOp
+
+Copy = Callable[[Memory, UOp, UOp, UOp], list[UOp]]
+"""The begin to copy a step of the loop, signalled to an mbarrier, where a condition holds."""
+
+
+@dataclass(frozen=True)
+class BulkStages:
+    """Arrays in shared memory, of `count` stages each, and the loop `step` that reads them."""
+
+    memory: Memory
+    count: int
+    step: UOp
+    thread: UOp
+    copy: Copy
+    nbytes: int
+    """Bytes of a stage of all arrays."""
+    read_later: int
+    """Steps that may still be reading their stages when the next step begins to fill one."""
+    cluster: int
+    """Blocks that copy to each other."""
+    number: int
+    """That of the array of mbarriers."""
+    factory: RangeFactory
+
+    @property
+    def ahead(self) -> int:
+        """The stages that are filled ahead."""
+        return self.count - 1 - self.read_later
+
+    @property
+    def mbarriers(self) -> UOp:
+        """An mbarrier for each stage, and padding."""
+        size = MBARRIERS_BYTES // dtypes.uint64.itemsize
+        pointer = dtypes.uint64.ptr(size, AddrSpace.LOCAL)
+        return UOp(Ops.DEFINE_LOCAL, pointer, (), self.number)
+
+    def ready(self) -> UOp:
+        """The wait until the stage of a step is filled, after the first ones were begun."""
+        turn, stage = divided(self.step, self.count)
+        address = self.mbarriers.after(*self._begin()).index(stage)
+        parity = divided(turn, 2)[1]
+        return UOp(Ops.MBARRIER_WAIT, dtypes.void, (address, parity, self.step))
+
+    def refill(self, ready: UOp, begun: UOp) -> list[UOp]:
+        """The begin to fill a later stage, after the step has begun to read its own."""
+        read = barrier(ready, begun, cluster=self.cluster)
+        return self._fill([read], self.step + self.ahead)
+
+    def _begin(self) -> list[UOp]:
+        loop = self.factory.new(self.count, AxisType.TILE)
+        made = UOp(
+            Ops.MBARRIER_INIT, dtypes.void, (self.mbarriers.index(loop, self._is_first), loop)
+        )
+        fenced = UOp(Ops.ASYNC_FENCE, dtypes.void, (made,))
+        begun = [barrier(fenced, cluster=self.cluster)]
+        for number in range(self.ahead):
+            begun = self._fill(begun, UOp.const(dtypes.index, number))
+        return begun
+
+    def _fill(self, before: list[UOp], step: UOp) -> list[UOp]:
+        stage = divided(step, self.count)[1]
+        condition = and_conditions(self._is_first, exists(step, self.step))
+        address = self.mbarriers.after(*before).index(stage, condition)
+        expected = UOp(Ops.MBARRIER_EXPECT, dtypes.void, (address,), self.nbytes)
+        signalled = self.mbarriers.after(expected).index(stage)
+        return self.copy(after(self.memory, [expected]), signalled, step, condition)
+
+    @property
+    def _is_first(self) -> UOp:
+        return self.thread < 1

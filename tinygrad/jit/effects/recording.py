@@ -1,0 +1,225 @@
+"""Recording of a call: the tensors before the function ran, and those that it left behind.
+
+Input: the roots of a function, in which its names are looked up. Output: the places and gradients
+that it left. Invariant: after `settle`, every effect of the call on memory has run: results, kept
+tensors and pending writes are realized.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from tinygrad.device import Buffer
+from tinygrad.execution.buffers import memory_of
+from tinygrad.execution.capture import JitError, capturing
+from tinygrad.jit.effects.places import Place, find_places
+from tinygrad.jit.effects.stored_tensor import StoredTensor
+from tinygrad.jit.environment.links import Link
+from tinygrad.jit.environment.survey import Survey
+from tinygrad.jit.inputs import tensors_in
+from tinygrad.storage.aliases import whole_tensor
+from tinygrad.storage.gradients.grad_mode import Leaf
+from tinygrad.storage.gradients.partial_gradients import is_stored_in_parts
+from tinygrad.storage.live_tensors import TensorBase, live_tensors
+from tinygrad.storage.realization import realize_all
+from tinygrad.storage.views import is_in_memory, is_uniform, movement_base, view_base
+from tinygrad.tensor import Tensor
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard.move import find_user_line
+
+
+class Recording:
+    """All live tensors at the start of a call, none kept alive, and what `roots` reach by name.
+
+    `arguments` are the tensors that the function is given.
+    """
+
+    def __init__(self, roots: Iterable[Any], arguments: Iterable[Tensor]) -> None:
+        self.roots = tuple(roots)
+        given = list(arguments)
+        self._arguments = {id(x) for x in given}
+        # arguments outlive the call
+        self._given = [(x, x.grad) for x in given]
+        self.before = Survey(self.roots)
+        lazy = [x for x in self.before.links if x.is_tensor and not is_in_memory(x.value.uop)]
+        self._lazy_links = [(x, weakref.ref(x.value.uop)) for x in lazy]
+        self.stored: list[StoredTensor] = []
+        self._lazy: list[tuple[weakref.ref[Tensor], weakref.ref[UOp]]] = []
+        for x in live_tensors:
+            if isinstance(x, Tensor):
+                if is_in_memory(x.uop):
+                    self.stored.append(StoredTensor(x))
+                else:
+                    self._lazy.append((weakref.ref(x), weakref.ref(x.uop)))
+        self._mark = live_tensors.mark()
+        self.places: list[Place] = []
+        """Where the function left tensors that it created or was given, its results too."""
+        self.gradients: dict[int, Tensor | None] = {}
+        """What the function left as the gradient of arguments, by the number of the argument."""
+        self._results: set[int] = set()
+
+    def settle(self, result: Any) -> None:
+        """Realize the results, the writes to tensors that outlive the call, and what is kept."""
+        results = tensors_in(result)
+        self._created = {id(x) for x in live_tensors.since(self._mark)}
+        self._results = {id(x) for x in results}
+        if self._created or self._arguments:
+            self.places = find_places(self.before, self.roots, self._created, self._arguments)
+        self.gradients = {i: x.grad for i, (x, old) in enumerate(self._given) if x.grad is not old}
+        left = self.left()
+        wholes: list[TensorBase] = []
+        if capturing():
+            self._check_gradients()
+            _separate(left, results)
+            wholes = _wholes([*results, *left])
+        # a gradient that the function stored as partial sums stays that, unless it is returned
+        kept = [x for x in (*self._written(), *left) if not is_stored_in_parts(x)]
+        realize_all([*results, *kept, *wholes])
+
+    def left(self) -> list[Tensor]:
+        """The tensors in `places`, and `gradients`, that are not results."""
+        found = [x for place in self.places for x in tensors_in(place.value)]
+        found += [x for x in self.gradients.values() if x is not None]
+        return [x for x in found if id(x) not in self._results]
+
+    def is_replaced(self, link: Link) -> bool:
+        """Whether the function put a tensor that it created, or a container of some, in a place."""
+        if any(place.link.place == link.place for place in self.places):
+            return True
+        return id(link.get_or_none()) in self._created
+
+    def has_created(self, x: TensorBase) -> bool:
+        """Whether the function created a tensor."""
+        return id(x) in self._created
+
+    def created(self, results: Iterable[Tensor]) -> list[Tensor]:
+        """The live tensors that were created since the start of the call, other than `results`."""
+        returned = {id(x) for x in results}
+        found = live_tensors.since(self._mark)
+        return [x for x in found if isinstance(x, Tensor) and id(x) not in returned]
+
+    def known_memory(self, results: Iterable[Tensor]) -> set[Buffer]:
+        """The memory of `results`, and of tensors that were there before."""
+        known = {b for x in self.stored for ref in x.buffers if (b := ref()) is not None}
+        nodes = [view_base(x.uop) for x in results if is_in_memory(x.uop)]
+        return known.union(*map(memory_of, nodes))
+
+    def lazy_was_lost(self) -> bool:
+        """Whether the function dropped a lazy tensor, other than for an equal one."""
+        return any(
+            link.is_lost() and not _is_equal(link, node()) for link, node in self._lazy_links
+        )
+
+    def others_moved(self) -> bool:
+        """Whether tensors that the function does not reach are in other memory by now, as copies of
+        what it wrote are. A replay would write them again.
+        """
+        named = {id(x) for x in self.before.tensors()}
+        return any(
+            (x := stored.tensor()) is not None and id(x) not in named and stored.is_moved(x)
+            for stored in self.stored
+        )
+
+    def lazy_has_changed(self) -> bool:
+        """Whether one of the lazy tensors is in memory by now, or one that the function reaches has
+        another value.
+
+        A replay would compute it again: initialize weights anew, or run a pending write twice.
+        """
+        named = {id(x) for x in self.before.tensors()}
+        return any(
+            is_in_memory(x.uop) or (id(x) in named and x.uop is not node())
+            for ref, node in self._lazy
+            if (x := ref()) is not None
+        )
+
+    def lazy_reading(self, memory: Collection[Buffer], named: Collection[int]) -> set[int]:
+        """The lazy tensors, by id, that were there before and are none of `named`, and that read
+        some of `memory`, or none at all, as constants.
+        """
+        found = [(x, node()) for ref, node in self._lazy if (x := ref()) is not None]
+        others = [x for x, node in found if id(x) not in named and x.uop is node]
+        reading = _reading([x.uop for x in others], memory)
+        return {id(x) for x in others if x.uop in reading}
+
+    def _check_gradients(self) -> None:
+        """Raise JitError if the function left a gradient in a leaf that it does not reach."""
+        reached = {id(x.grad) for x, _ in self._given}
+        reached |= {id(x) for place in self.places for x in tensors_in(place.value)}
+        for x in live_tensors.one_by_one():
+            grad = x.grad
+            if grad is None or id(grad) in reached or id(grad) not in self._created:
+                continue
+            if id(x) not in self._created and isinstance(x._requires_grad, Leaf):
+                raise JitError(
+                    f"{find_user_line()}: backward() in a captured function leaves a gradient in "
+                    f"{x!r}, to which no name in the function leads: a replay would not do so; "
+                    "pass the tensor as an argument, or set its requires_grad to False"
+                )
+
+    def _written(self) -> list[Tensor]:
+        """The tensors that the function wrote to without realizing them."""
+        named = {id(x) for x in self.before.tensors()}
+        named |= {id(x.grad) for x in live_tensors.one_by_one() if x.grad is not None}
+        before = [(x.tensor(), x.node()) for x in self.stored]
+        before += [(ref(), node()) for ref, node in self._lazy]
+        found: list[Tensor] = []
+        for x, node in before:
+            if x is None or x.uop is node or is_in_memory(x.uop) or is_uniform(x.uop):
+                continue
+            if id(x) in named or has_pending_write(x.uop):
+                found.append(x)
+        return found
+
+
+def _separate(left: Iterable[Tensor], results: Iterable[Tensor]) -> None:
+    """Give tensors that have the value of a result, and are no aliases of it, their own memory."""
+    values = {view_base(x.uop): x._aliases for x in results}
+    for x in left:
+        base = view_base(x.uop)
+        is_alias = x._aliases is not None and x._aliases is values.get(base)
+        if base in values and not is_alias and not is_in_memory(x.uop):
+            x.replace(x.clone())
+
+
+def _wholes(tensors: Iterable[Tensor]) -> list[TensorBase]:
+    """The values that several tensors are views of. Replays compute these, so that the views see
+    each other's writes. The only view of a value becomes a tensor of its own.
+    """
+    groups = {x._aliases: x for x in tensors if x._aliases is not None and x._steps}
+    return [whole_tensor(x) for group, x in groups.items() if not group.leave(x)]
+
+
+def _is_equal(link: Link, node: UOp | None) -> bool:
+    """Whether a place holds a tensor of this node."""
+    found = link.get_or_none()
+    return isinstance(found, Tensor) and found.uop is node
+
+
+def _reading(nodes: Iterable[UOp], memory: Collection[Buffer]) -> set[UOp]:
+    """The nodes below `nodes` that are computed from this memory, or from constants alone."""
+    reading: set[UOp] = set()
+    constant: set[UOp] = set()
+    for x in UOp.sink(*nodes).toposort():
+        if x.op is Ops.BUFFER:
+            if is_within(x, memory):
+                reading.add(x)
+        elif not reading.isdisjoint(x.src):
+            reading.add(x)
+        elif constant.issuperset(x.src):
+            constant.add(x)
+    return reading | constant
+
+
+def has_pending_write(node: UOp) -> bool:
+    """Whether a value is a view of a buffer with a pending write."""
+    written = view_base(node)
+    return written.op is Ops.ASSIGN and movement_base(written.src[0]).op is Ops.BUFFER
+
+
+def is_within(base: UOp, buffers: Collection[Buffer]) -> bool:
+    """Whether a BUFFER is in one of these buffers."""
+    return base.op is Ops.BUFFER and any(b in buffers for b in memory_of(base))

@@ -1,0 +1,47 @@
+"""Whether a live tensor that may require a gradient refers to one of some nodes.
+
+Several questions together take the time of one search of the live tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tinygrad.storage.live_tensors import live_tensors
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+
+class WantedNodes:
+    """The nodes of live tensors that may require a gradient. A single question searches the lazy
+    tensors; all further ones look in a set.
+    """
+
+    def __init__(self) -> None:
+        self._searches = 0
+        self._lazy: set[UOp] = set()
+        self._required: set[UOp] | None = None
+
+    def is_required(self, node: UOp) -> bool:
+        """Whether `node` is the value of a tensor that requires a gradient."""
+        if node.op is Ops.BUFFER:
+            return any(x._requires_grad for x in live_tensors.settled_at(node))
+        if self._required is None:
+            self._required = {x.uop for x in live_tensors.unsettled() if x._requires_grad}
+        return node in self._required
+
+    def meet(self, nodes: Collection[UOp]) -> bool:
+        """Whether one of `nodes` is the value of such a tensor."""
+        stored = (
+            x for node in nodes if node.op is Ops.BUFFER for x in live_tensors.settled_at(node)
+        )
+        if any(x._requires_grad is not False for x in stored):
+            return True
+        self._searches += 1
+        if self._searches == 1:
+            lazy = live_tensors.unsettled()
+            return any(x.uop in nodes and x._requires_grad is not False for x in lazy)
+        if self._searches == 2:
+            found = live_tensors.unsettled()
+            self._lazy.update(x.uop for x in found if x._requires_grad is not False)
+        return not self._lazy.isdisjoint(nodes)
