@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import json
 import logging
 import re
@@ -54,31 +55,33 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @contextlib.contextmanager
-def serving(monkeypatch: pytest.MonkeyPatch, capsys: Any, *arguments: str) -> Iterator[int]:
+def serving(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Iterator[int]:
     """The port of a server that is started as the program starts it."""
     servers: list[Any] = []
     make = serve.server_of
 
     def noted(*given: Any) -> Any:
         servers.append(make(*given))
-        started.set()
         return servers[-1]
 
+    # not `capsys`: reading it empties it, and loses what another thread writes meanwhile
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
     monkeypatch.setattr(serve, "server_of", noted)
-    spelled, started = tokenizer(), threading.Event()
+    spelled = tokenizer()
     loaded = LoadedModel("fake", FakeModel(), spelled, ChatTemplate(TEMPLATE, spelled))
     options = parse_arguments(["--serve", "0", *arguments])
     thread = threading.Thread(target=serve.serve, args=(loaded, options, Sampling()))
     thread.start()
     try:
-        assert started.wait(TIMEOUT_S)
-        said = ""
-        while not (found := re.search(r"https?://[^:]+:(\d+)/", said)):
-            assert thread.is_alive()
-            said += capsys.readouterr().err
+        until = time.monotonic() + TIMEOUT_S
+        while not (servers and servers[0].started):
+            assert thread.is_alive() and time.monotonic() < until
+            time.sleep(0.01)
         scheme = "https" if "--tls-cert" in arguments else "http"
-        assert found[0].startswith(scheme + "://")
-        yield int(found[1])
+        address = re.search(rf"{scheme}://[^:]+:(\d+)/", said.getvalue())
+        assert address is not None
+        yield int(address[1])
     finally:
         for server in servers:
             server.should_exit = True
@@ -101,13 +104,13 @@ def ask(
 
 
 def test_tls_with_an_api_key_of_a_file(
-    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path, certificate: tuple[Path, Path]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:
     (tmp_path / "key").write_text("secret\n")
     files = ["--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1])]
     arguments = [*files, "--api-key-file", str(tmp_path / "key"), "--alias", "other"]
     trusting = ssl.create_default_context(cafile=certificate[0])
-    with serving(monkeypatch, capsys, *arguments) as port:
+    with serving(monkeypatch, *arguments) as port:
 
         def connect(context: ssl.SSLContext = trusting) -> http.client.HTTPSConnection:
             return http.client.HTTPSConnection(
@@ -191,14 +194,12 @@ def test_the_api_key_is_that_of_an_argument_a_file_or_the_environment(tmp_path: 
             key("--api-key-file", str(tmp_path / "empty"))
 
 
-def test_host_names_and_origins_are_those_allowed(
-    monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_host_names_and_origins_are_those_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     friend, stranger = "https://friend.example", "https://friend.example.evil.example"
     arguments = ["--allowed-host", "model.example", "--cors-origin", friend]
     path = "/v1/chat/completions"
     interval = sys.getswitchinterval()
-    with serving(monkeypatch, capsys, *arguments) as port:
+    with serving(monkeypatch, *arguments) as port:
         # threads that handle requests hold up the engine for so long at each of its kernels
         assert sys.getswitchinterval() < 0.001 <= interval
 
