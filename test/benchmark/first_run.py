@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from test.backend import unrolled
-from test.backend.kernel_counts import Array, array
+from test.backend.schedule import unrolled
+from test.backend.schedule.kernel_counts import Array, array
 from test.benchmark.measure import Benchmark
 from tinygrad import Tensor
 from tinygrad.nn.optim import Adam

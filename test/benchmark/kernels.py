@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from test.backend.kernels import Build, Runner, buffer, flat_index, sink
+from test.backend.codegen.kernels import Build, Runner, buffer, flat_index, sink
 from tinygrad.runtime.support.worker_pool import worker_pool
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp

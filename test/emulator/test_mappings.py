@@ -7,8 +7,15 @@ from collections.abc import Callable
 import numpy
 import pytest
 
-from test.backend.kernels import random_array
-from test.backend.test_threads import add, attention, column_sum, row_sum, softmax, transpose
+from test.backend.codegen.kernels import random_array
+from test.backend.gpu.test_thread_mapping import (
+    add,
+    attention,
+    column_sum,
+    row_sum,
+    softmax,
+    transpose,
+)
 from test.emulator import emulated_cuda
 from test.evaluator.kernel_graph import interpret
 from tinygrad.codegen import get_program

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from test.backend.custom_kernels import largest, loop, matmul, matmul_gradient
+from test.backend.codegen.custom_kernels import largest, loop, matmul, matmul_gradient
 from tinygrad import Tensor, UOp
 
 __all__ = ["affine", "affine_gradient", "largest", "matmul", "matmul_gradient"]

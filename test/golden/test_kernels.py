@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from test.backend.kernels import Build, buffer, flat_index, sink
+from test.backend.codegen.kernels import Build, buffer, flat_index, sink
 from tinygrad.codegen import get_program
 from tinygrad.renderer.host_cpu import AVX512_BYTES, host_target
 from tinygrad.renderer.llvm import LLVMRenderer

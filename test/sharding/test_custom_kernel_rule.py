@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from test.backend.custom_kernels import largest, matmul_gradient
+from test.backend.codegen.custom_kernels import largest, matmul_gradient
 from test.devices import device_names
 from test.together import CommTrace
 from tinygrad import Mesh, P, Tensor, TinyJit, UOp

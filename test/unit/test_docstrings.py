@@ -1,7 +1,7 @@
 """Doctests: the examples in the docstrings of every module run and print what they show.
 
 They may use the public names of the library and of their module, `Ops` and numpy. Public functions
-and methods must have an example. `test/backend/test_docstrings.py` runs those of `Tensor`.
+and methods must have an example. `test/backend/ops/test_docstrings.py` runs those of `Tensor`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Tests on the default device, by stage: `CUDA=1 pytest test/backend` runs them on CUDA."""

@@ -1,0 +1,1 @@
+"""From kernel graphs to programs: loop optimizations, renderers and custom kernels."""

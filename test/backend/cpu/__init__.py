@@ -1,0 +1,1 @@
+"""The CPU runtime: linker, worker pool and native code."""

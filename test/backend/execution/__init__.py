@@ -1,0 +1,1 @@
+"""Running plans: order, failures, threads, and the memory that a process keeps."""

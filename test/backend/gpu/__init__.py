@@ -1,0 +1,1 @@
+"""GPUs: their kernels and runtimes, most of them without a GPU."""

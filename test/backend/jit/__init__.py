@@ -1,0 +1,1 @@
+"""`TinyJit`: what is captured, replayed, kept and refused."""

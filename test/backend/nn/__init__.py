@@ -1,0 +1,1 @@
+"""Layers and optimizers against their formulas."""

@@ -1,0 +1,1 @@
+"""ONNX: models and operators against ONNX Runtime, and ONNX's own cases."""

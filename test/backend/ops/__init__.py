@@ -1,0 +1,1 @@
+"""Tensor ops against numpy and torch: values, dtypes and gradients of every family."""

@@ -1,0 +1,381 @@
+"""Scheduling: kernel counts, order of items, and the plan cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from test.backend.schedule.kernel_counts import Array, array, kernels, tensor
+from test.devices import only_cpu
+from tinygrad import GlobalCounters, Tensor, Variable, dtypes, nn
+from tinygrad.execution.schedule import plan_cache
+from tinygrad.nn.optim import SGD, Adam
+from tinygrad.settings import Context
+
+# ---- kernel counts ----
+
+
+def attention() -> Tensor:
+    q, k, v = (tensor(2, 4, 8, 16, seed=i) for i in range(3))
+    return q.scaled_dot_product_attention(k, v, is_causal=True)
+
+
+def normalized() -> Tensor:
+    weight, bias = tensor(32), tensor(32, seed=1)
+    return tensor(8, 32).layernorm() * weight + bias
+
+
+# the maximum number of kernels of each, with inputs in memory
+COUNTS: dict[str, tuple[Callable[[], Tensor], int]] = {
+    "arithmetic": (lambda: 1 - tensor(8, 8).exp() * tensor(8, 8, seed=1), 1),
+    "sum": (lambda: (tensor(8, 32) + 1).sum(1).sqrt(), 1),
+    "mean": (lambda: tensor(8, 32).mean(1), 1),
+    "sum of a sum": (lambda: tensor(4, 8, 16).sum(2).sum(1), 1),
+    "softmax": (lambda: tensor(8, 32).softmax(), 1),
+    "log_softmax": (lambda: tensor(8, 32).log_softmax(), 1),
+    "layernorm": (normalized, 1),
+    "std": (lambda: tensor(8, 32).std(1), 1),
+    "var": (lambda: tensor(8, 32).var(), 1),
+    "argmax": (lambda: tensor(8, 32).argmax(1), 2),
+    "matmul": (lambda: (tensor(8, 16) @ tensor(16, 8)).relu() + tensor(8), 1),
+    "linear": (lambda: tensor(8, 16).linear(tensor(16, 8), tensor(8)).gelu(), 1),
+    "two matmuls": (lambda: tensor(8, 16) @ tensor(16, 8) @ tensor(8, 4), 2),
+    "convolution": (
+        lambda: tensor(2, 4, 8, 8).conv2d(tensor(6, 4, 3, 3), tensor(6), padding=1).relu(),
+        1,
+    ),
+    "convolution and pooling": (
+        lambda: tensor(2, 4, 8, 8).conv2d(tensor(6, 4, 3, 3), tensor(6)).relu().max_pool2d(2),
+        2,
+    ),
+    "attention": (attention, 3),
+    "embedding": (lambda: tensor(64, 16)[Tensor([[1, 2, 3], [4, 5, 6]]).realize()], 2),
+    "gather": (
+        lambda: tensor(8, 32).gather(1, Tensor(np.zeros((8, 4), np.int32)).realize()),
+        2,
+    ),
+    "arange": (lambda: Tensor.arange(1, 129, 2).contiguous(), 1),
+    "one hot": (lambda: Tensor([1, 2, 3]).realize().one_hot(5).contiguous(), 1),
+    "padding": (lambda: (tensor(8, 8).pad(((1, 1), (2, 2))) + 1).sum(1), 1),
+    "concatenation": (lambda: tensor(4, 8).cat(tensor(4, 8, seed=1)) * 2, 1),
+    "permutation": (lambda: tensor(4, 8).permute(1, 0).contiguous(), 1),
+    "triangle": (lambda: tensor(8, 8).tril() + 0.5, 1),
+    "cumulative sum": (lambda: tensor(8, 32).cumsum(1), 2),
+    "cross entropy": (
+        lambda: tensor(8, 10).sparse_categorical_crossentropy(Tensor([1] * 8).realize()),
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_kernel_counts(name: str) -> None:
+    make, most = COUNTS[name]
+    assert kernels(make()) <= most
+
+
+@only_cpu
+def test_decoding_with_a_symbolic_length_is_two_products_and_a_softmax() -> None:
+    q, k, v = array(1, 8, 1, 16), array(1, 8, 90, 16, seed=1), array(1, 8, 90, 16, seed=2)
+    query, keys, values = (Tensor(x).realize() for x in (q, k, v))
+    for length in (70, 83):
+        n = Variable("n", 1, 90).bind(length)
+        result = query.scaled_dot_product_attention(keys[:, :, :n], values[:, :, :n])
+        assert kernels(result) == 3
+        scores = q @ k[:, :, :length].transpose(0, 1, 3, 2) / 4
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        expected = weights / weights.sum(-1, keepdims=True) @ v[:, :, :length]
+        np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+@only_cpu
+def test_reductions_of_rows_are_nested_where_results_keep_a_cpu_busy() -> None:
+    found = {}
+    for shape in ((32, 32, 32), (64, 128, 256), (2, 256, 256), (512, 64, 4)):
+        x = array(*shape)
+        result = Tensor(x).realize().sum(2).relu().sum(1)
+        found[shape] = kernels(result)
+        expected = np.maximum(x.sum(2, dtype=np.float64), 0).sum(1)
+        np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5)
+    # few results, and short rows, are reduced by two
+    assert list(found.values()) == [1, 1, 2, 2]
+    assert kernels(tensor(64, 32, 64).sum(1).relu().sum(1)) == 2
+
+
+def test_dropout_is_one_kernel() -> None:
+    x = tensor(8, 32)
+    with Tensor.train():
+        x.dropout(0.5).realize()
+        assert kernels(x.dropout(0.5)) == 1
+
+
+def test_a_gradient_of_a_matmul_is_one_kernel() -> None:
+    x, w = tensor(8, 16), tensor(16, 4)
+    assert kernels(*(x @ w).sum().gradient(w)) == 1
+
+
+def test_an_adam_step_takes_few_kernels() -> None:
+    parameters = [tensor(8, 8, seed=i) for i in range(12)]
+    optimizer = Adam(parameters)
+    for parameter in parameters:
+        parameter.grad = tensor(8, 8)
+    with Tensor.train():
+        steps = optimizer.schedule_step()
+    # at most one for each parameter and its two moments, and the powers of the betas
+    assert kernels(*steps) <= len(parameters) + 2
+
+
+def test_a_training_step_of_a_perceptron() -> None:
+    x, y = tensor(8, 16), Tensor([0, 1, 2, 3] * 2).realize()
+    layers = [nn.Linear(16, 32), nn.Linear(32, 4)]
+    optimizer = SGD(nn.state.get_parameters(layers), lr=0.1)
+    Tensor.realize(*optimizer.params)
+    with Tensor.train():
+        out = layers[1](layers[0](x).relu())
+        loss = out.sparse_categorical_crossentropy(y).backward()
+        assert kernels(loss, *optimizer.schedule_step()) <= 20
+
+
+# ---- values computed once ----
+
+
+def test_an_expensive_value_that_is_read_twice_is_computed_once() -> None:
+    x = tensor(16, 16)
+    product = x @ x
+    GlobalCounters.reset()
+    Tensor.realize(product.sum(0), product.sum(1))
+    flops = GlobalCounters.global_ops
+    assert flops < 2 * 2 * 16**3
+
+
+def test_a_diamond_is_planned_once() -> None:
+    x = tensor(8, 8)
+    expected = array(8, 8).astype(np.float64)
+    for _ in range(40):
+        # 2**40 paths
+        x = x + x.flip(0) * 0.25
+        expected = expected + expected[::-1] * 0.25
+        x = x * 0.75
+        expected = expected * 0.75
+    # a planner that followed every path would not end
+    np.testing.assert_allclose(x.numpy(), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_a_diamond_of_reductions() -> None:
+    x, expected = tensor(8, 8), array(8, 8)
+    for _ in range(6):
+        x = x - x.sum(1, keepdim=True) * 0.1
+        expected = expected - expected.sum(1, keepdims=True) * 0.1
+    assert kernels(x) <= 12
+    np.testing.assert_allclose(x.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_deep_chain() -> None:
+    x = tensor(4)
+    # numbers that cannot be folded into one
+    one = Tensor([1.0]).realize()
+    for _ in range(5000):
+        x = x + one
+    np.testing.assert_allclose(x.numpy(), array(4) + 5000, rtol=1e-5)
+
+
+def test_a_deep_chain_of_constants() -> None:
+    x = tensor(4)
+    for _ in range(5000):
+        x = x + 1
+    np.testing.assert_allclose(x.numpy(), array(4) + 5000, rtol=1e-5)
+
+
+def test_a_deep_chain_of_views() -> None:
+    x = tensor(4, 4)
+    for _ in range(500):
+        x = x.permute(1, 0).flip(0)
+    np.testing.assert_array_equal(x.numpy(), array(4, 4))
+
+
+def test_a_wide_sum() -> None:
+    parts = [tensor(4, seed=i) for i in range(60)]
+    total = sum(parts, start=Tensor.zeros(4))
+    expected = sum(array(4, seed=i) for i in range(60))
+    np.testing.assert_allclose(total.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+# ---- the schedule cache ----
+
+
+def test_graphs_of_equal_structure_are_planned_once() -> None:
+    def run(seed: int) -> Array:
+        return (tensor(7, 5, seed=seed).softmax(0) @ tensor(5, 3, seed=seed + 1)).numpy()
+
+    plan_cache.clear()
+    run(0)
+    plans = len(plan_cache)
+    np.testing.assert_allclose(run(2).shape, (7, 3))
+    assert len(plan_cache) == plans
+
+
+def test_bound_values_are_not_part_of_the_structure() -> None:
+    from tinygrad import Variable
+
+    x = tensor(10, 3)
+    n = Variable("n", 1, 10)
+
+    def run(value: int) -> float:
+        return float(x[: n.bind(value)].sum().item())
+
+    plan_cache.clear()
+    assert run(3) == pytest.approx(array(10, 3)[:3].sum(), rel=1e-4)
+    plans = len(plan_cache)
+    assert run(7) == pytest.approx(array(10, 3)[:7].sum(), rel=1e-4)
+    assert len(plan_cache) == plans
+
+
+def test_the_plan_cache_is_least_recently_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = [tensor(size, 2).realize() for size in range(2, 7)]
+    plan_cache.clear()
+    for number in range(3):
+        (tensors[number] + 1).realize()
+    three, one = plan_cache.nbytes, plan_cache.nbytes // 3
+    monkeypatch.setattr(plan_cache, "limit", lambda: three + one // 2)
+    plan_cache.clear()
+    assert plan_cache.nbytes == 0
+    for number in (0, 1, 2, 0, 3, 4):
+        (tensors[number] + 1).realize()
+    first, *others = plan_cache
+    assert len(others) == 2
+    (tensors[0] + 1).realize()
+    assert list(plan_cache) == [*others, first]
+    assert plan_cache.nbytes == three
+
+
+def test_without_the_cache_results_are_the_same() -> None:
+    with Context(SCHEDULE_CACHE=0):
+        np.testing.assert_allclose(tensor(4, 4).softmax().numpy().sum(1), np.ones(4), rtol=1e-5)
+
+
+# ---- order ----
+
+
+def test_a_value_read_before_an_assign_is_computed_first() -> None:
+    x, y = tensor(8), tensor(8, seed=1)
+    total = x.sum()
+    x.assign(y)
+    scaled = x * total
+    Tensor.realize(x, total, scaled)
+    assert total.item() == pytest.approx(array(8).sum(), rel=1e-4)
+    np.testing.assert_allclose(
+        scaled.numpy(), array(8, seed=1) * array(8).sum(), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_two_assigns_that_read_each_other_materialise_the_old_value() -> None:
+    x, y = tensor(8), tensor(8, seed=1)
+    a, b = x + y, x - y
+    x.assign(a)
+    y.assign(b)
+    try:
+        Tensor.realize(x, y)
+    except RuntimeError as error:
+        assert ".contiguous()" in str(error)
+    else:
+        np.testing.assert_allclose(x.numpy(), array(8) + array(8, seed=1), rtol=1e-5)
+        np.testing.assert_allclose(y.numpy(), array(8) - array(8, seed=1), rtol=1e-5)
+
+
+def test_two_assigns_to_slices_of_one_buffer() -> None:
+    x = tensor(8, 4)
+    ones, zeros = x[:4].assign(Tensor.ones(4, 4)), x[4:].assign(Tensor.zeros(4, 4))
+    Tensor.realize(ones, zeros)
+    expected = np.concatenate([np.ones((4, 4)), np.zeros((4, 4))])
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+# ---- large reductions ----
+
+
+def test_a_large_reduction_is_split_in_two() -> None:
+    x = Tensor.ones(1 << 19).contiguous().realize()
+    assert kernels(x.sum()) == 2
+    with Context(SPLIT_REDUCEOP=0):
+        assert kernels((x * 2).sum()) == 1
+    assert x.sum().item() == 1 << 19
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("name", ["sum", "max", "mean", "prod"])
+def test_split_reductions_are_correct(name: str, axis: int | None) -> None:
+    value = (1 + array(1 << 17, 4) * 1e-4).astype(np.float32)
+    found = getattr(Tensor(value), name)(axis=axis).numpy()
+    expected = getattr(value.astype(np.float64), name)(axis=axis)
+    # a product of this many has a larger error than a sum
+    np.testing.assert_allclose(found, expected, rtol=1e-2 if name == "prod" else 1e-3)
+
+
+def test_integers_are_summed_exactly() -> None:
+    value = np.arange(1 << 19, dtype=np.int64)
+    assert Tensor(value).sum().item() == value.sum()
+    assert Tensor(value, dtype=dtypes.int64).max().item() == value.max()
+
+
+def peak(*results: Tensor) -> int:
+    """The bytes that realizing the results takes at the same time."""
+    before = GlobalCounters.mem_used
+    GlobalCounters.reset()
+    Tensor.realize(*results)
+    return GlobalCounters.mem_peak - before
+
+
+@pytest.mark.parametrize("indices", [True, False])
+def test_the_gradient_of_logits_takes_the_memory_of_the_logits(indices: bool) -> None:
+    count, words, width = 64, 8200, 16
+    h, w = tensor(count, width).requires_grad_(), tensor(words, width, seed=1).requires_grad_()
+    labels = np.random.default_rng(2).integers(0, words, count)
+    logits = h @ w.T
+    loss = (
+        logits.sparse_categorical_crossentropy(Tensor(labels).realize())
+        if indices
+        else logits.cross_entropy(Tensor(labels).realize())
+    )
+    parts = loss.gradient(h, w)
+    assert peak(loss, *parts) < 1.5 * count * words * 4
+    x, y = h.numpy().astype(np.float64), w.numpy().astype(np.float64)
+    scores = x @ y.T
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    weights /= weights.sum(1, keepdims=True)
+    np.testing.assert_allclose(
+        loss.item(), -np.log(weights[np.arange(count), labels]).mean(), rtol=1e-5
+    )
+    weights[np.arange(count), labels] -= 1
+    np.testing.assert_allclose(parts[0].numpy(), weights @ y / count, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(parts[1].numpy(), weights.T @ x / count, rtol=1e-4, atol=1e-6)
+
+
+def test_results_take_the_memory_of_arguments_that_nothing_else_reads() -> None:
+    x, y = tensor(512, 8), tensor(8, 513, seed=1)
+    values = (x @ y).numpy()
+
+    def stored(*nodes: Tensor) -> int:
+        return -(-peak(*nodes) // values.nbytes)
+
+    def product(seed: int) -> Tensor:
+        # a product has a kernel of its own
+        return (x @ (y * seed)).contiguous()
+
+    twice = product(1) * 2
+    assert stored(twice) == 1
+    np.testing.assert_allclose(twice.numpy(), values * 2, rtol=1e-6)
+    backwards = product(2).flip(0).exp()
+    assert stored(backwards) == 2
+    np.testing.assert_allclose(backwards.numpy(), np.exp(values * 2)[::-1], rtol=1e-5)
+    # a later reader of the argument
+    base = product(3)
+    later = (base * 2).contiguous().flip(0) + base
+    assert stored(later) == 2
+    np.testing.assert_allclose(later.numpy(), values[::-1] * 6 + values * 3, rtol=1e-5, atol=1e-5)
+    kept = product(4)
+    both = (kept * 2).contiguous()
+    assert stored(kept, both) == 2
+    np.testing.assert_allclose(kept.numpy(), values * 4, rtol=1e-6)
+    np.testing.assert_allclose(both.numpy(), values * 8, rtol=1e-6)

@@ -1,0 +1,1 @@
+"""Memory of tensors: views, writes, histories, files, and arrays of other libraries."""
