@@ -11,7 +11,7 @@ from tinygrad import Device, Tensor, dtypes
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType
 from tinygrad.renderer import find_renderer
-from tinygrad.schedule.grouping import softmax_chains
+from tinygrad.schedule.grouping.softmax import chains as softmax_chains
 from tinygrad.schedule.pipeline import lower_kernel
 
 Arrays = list[np.ndarray]

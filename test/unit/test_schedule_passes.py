@@ -15,13 +15,15 @@ from tinygrad.execution import CommTrace
 from tinygrad.garbage import no_garbage
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.schedule.execution_plan import StorageSlice
-from tinygrad.schedule.grouping import fuse, merge
-from tinygrad.schedule.grouping.hazards import find_hazards
-from tinygrad.schedule.grouping.kernel_loops import loops_of
-from tinygrad.schedule.grouping.make_plan import make_plan
-from tinygrad.schedule.grouping.prepare import prepare_grouping
-from tinygrad.schedule.grouping.preserve import tracked_writes
-from tinygrad.schedule.grouping.unit import Unit
+from tinygrad.schedule.grouping.fusion import fuse
+from tinygrad.schedule.grouping.fusion.hazards import find_hazards
+from tinygrad.schedule.grouping.plan import merge
+from tinygrad.schedule.grouping.plan.kernel_loops import loops_of
+from tinygrad.schedule.grouping.plan.make_plan import make_plan
+from tinygrad.schedule.grouping.plan.unit import Unit
+from tinygrad.schedule.grouping.rewrite.prepare import prepare_grouping
+from tinygrad.schedule.grouping.rewrite.preserve import tracked_writes
+from tinygrad.schedule.grouping.values import is_contraction, repeats
 from tinygrad.schedule.pipeline import optimize_communication
 from tinygrad.schedule.spmd.collectives import all_reduce
 from tinygrad.schedule.spmd.local import pad_to_max_shape, slice_block
@@ -267,8 +269,8 @@ def test_a_kernel_adds_matrix_products_of_equal_loops() -> None:
         return total(a.expand(shape) * b.expand(shape), 2)
 
     first, second, long = product(32), product(32), product(32, 50)
-    assert fuse.is_contraction(first)
-    assert not fuse.is_contraction(total(buffer(4, 8), 1))
+    assert is_contraction(first)
+    assert not is_contraction(total(buffer(4, 8), 1))
     bias = buffer(1, 32, 1).expand((32, 32, 1))
     for out in (first + second, first + bias + long, (first + bias).maximum(0) + 1):
         assert materialised_by(out) == {out}
@@ -289,9 +291,9 @@ def test_a_kernel_adds_matrix_products_of_equal_loops() -> None:
 
 def test_repeat_is_an_expansion() -> None:
     x = buffer(4, 1)
-    assert fuse.repeats(x.expand((4, 3)))
-    assert not fuse.repeats(UOp(Ops.EXPAND, FLOAT, (x,), (4, 1)))
-    assert not fuse.repeats(x)
+    assert repeats(x.expand((4, 3)))
+    assert not repeats(UOp(Ops.EXPAND, FLOAT, (x,), (4, 1)))
+    assert not repeats(x)
 
 
 # ---- merged kernels ----

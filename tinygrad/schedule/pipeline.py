@@ -28,15 +28,15 @@ from tinygrad.schedule.comm.simplify import keep_round_trips, simplify_communica
 from tinygrad.schedule.comm.sink_into_scatter import sink_into_scatters
 from tinygrad.schedule.comm.sink_reshard import sink_resharding
 from tinygrad.schedule.execution_plan import PLAN, ExecutionPlan, keep_local_items
-from tinygrad.schedule.grouping.make_plan import make_plan
-from tinygrad.schedule.grouping.own_outputs import copy_shared_outputs
-from tinygrad.schedule.grouping.place_constants import place_constants
-from tinygrad.schedule.grouping.prepare import prepare_grouping
-from tinygrad.schedule.grouping.preserve import preserve_overwritten
-from tinygrad.schedule.grouping.rematerialize import rematerialize
-from tinygrad.schedule.grouping.reuse_arguments import reuse_arguments
-from tinygrad.schedule.grouping.sharded_softmax import split_sharded_softmax
-from tinygrad.schedule.grouping.softmax_gradient import reuse_products
+from tinygrad.schedule.grouping.plan.make_plan import make_plan
+from tinygrad.schedule.grouping.plan.rematerialize import rematerialize
+from tinygrad.schedule.grouping.plan.reuse_arguments import reuse_arguments
+from tinygrad.schedule.grouping.rewrite.own_outputs import copy_shared_outputs
+from tinygrad.schedule.grouping.rewrite.place_constants import place_constants
+from tinygrad.schedule.grouping.rewrite.prepare import prepare_grouping
+from tinygrad.schedule.grouping.rewrite.preserve import preserve_overwritten
+from tinygrad.schedule.grouping.softmax.gradient import reuse_products
+from tinygrad.schedule.grouping.softmax.sharded import split_sharded_softmax
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph, rangeify
 from tinygrad.schedule.kernel.simplify_kernel import simplify_kernel
 from tinygrad.schedule.multi import LayoutLowering, lower_layouts

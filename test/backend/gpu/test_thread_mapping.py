@@ -20,7 +20,8 @@ from tinygrad.helpers import GlobalCounters
 from tinygrad.renderer import ProgramSpec, find_renderer
 from tinygrad.renderer.gpu_targets import amd_target, apple_target, nvidia_target
 from tinygrad.renderer.target import Target
-from tinygrad.schedule.grouping import prepare, row_chains
+from tinygrad.schedule.grouping.fusion import row_chains
+from tinygrad.schedule.grouping.rewrite import prepare
 from tinygrad.schedule.pipeline import lower_kernel
 from tinygrad.settings import Context
 from tinygrad.uop import Ops

@@ -24,7 +24,7 @@ from test.backend.ops.conv_oracle import (
 )
 from tinygrad import Tensor, dtypes
 from tinygrad.mixin.winograd import IMAGE, RESULT, WEIGHT
-from tinygrad.schedule.grouping import phases
+from tinygrad.schedule.grouping.rewrite import phases
 from tinygrad.settings import Context
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp

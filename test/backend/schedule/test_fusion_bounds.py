@@ -35,7 +35,7 @@ from tinygrad.nn import BatchNorm2d, Conv2d
 from tinygrad.nn.optim import SGD, Adam
 from tinygrad.nn.optim.optimizer import Optimizer
 from tinygrad.nn.state import get_parameters
-from tinygrad.schedule.grouping.segments import MAX_KERNEL_SIZE
+from tinygrad.schedule.grouping.fusion.segments import MAX_KERNEL_SIZE
 from tinygrad.storage.live_tensors import LiveTensors
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp

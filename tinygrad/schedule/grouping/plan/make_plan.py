@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from tinygrad.caches import cached_function
 from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem, Slices
-from tinygrad.schedule.grouping.fuse import choose_materialized
-from tinygrad.schedule.grouping.hazards import find_hazards
-from tinygrad.schedule.grouping.make_units import UnitBuilder
-from tinygrad.schedule.grouping.merge import merge_kernels
-from tinygrad.schedule.grouping.order import OverwriteConflict, order_units
-from tinygrad.schedule.grouping.rebase import rebase_params
-from tinygrad.schedule.grouping.row_chains import find_row_chains
-from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain, find_softmax_chains
-from tinygrad.schedule.grouping.storage_map import StorageMap
-from tinygrad.schedule.grouping.unit import Unit
+from tinygrad.schedule.grouping.fusion.fuse import choose_materialized
+from tinygrad.schedule.grouping.fusion.hazards import find_hazards
+from tinygrad.schedule.grouping.fusion.row_chains import find_row_chains
+from tinygrad.schedule.grouping.plan.make_units import UnitBuilder
+from tinygrad.schedule.grouping.plan.merge import merge_kernels
+from tinygrad.schedule.grouping.plan.order import OverwriteConflict, order_units
+from tinygrad.schedule.grouping.plan.rebase import rebase_params
+from tinygrad.schedule.grouping.plan.storage_map import StorageMap
+from tinygrad.schedule.grouping.plan.unit import Unit
+from tinygrad.schedule.grouping.softmax.chains import SoftmaxChain, find_softmax_chains
 from tinygrad.schedule.storage_views import below_reshapes
 from tinygrad.sharding import current_local_devices
 from tinygrad.uop import Ops

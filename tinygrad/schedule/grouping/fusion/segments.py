@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tinygrad.caches import cached_function
-from tinygrad.schedule.grouping.storage_map import max_elements
+from tinygrad.schedule.grouping.values import max_elements
 from tinygrad.schedule.storage_views import STORAGE, movement_base
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp

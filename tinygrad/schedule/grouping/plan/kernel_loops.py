@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 from tinygrad.caches import cached_function
 from tinygrad.helpers import all_int, prod
-from tinygrad.schedule.grouping.fuse import is_contraction
+from tinygrad.schedule.grouping.values import is_contraction
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, sint
 

@@ -15,19 +15,11 @@ from tinygrad.schedule.execution_plan import (
     join_slices,
     slice_on,
 )
+from tinygrad.schedule.grouping.values import max_elements
 from tinygrad.schedule.storage_views import movement_base
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import Spmd
-from tinygrad.uop.ops import UOp, sint
-
-
-def max_elements(shape: tuple[sint, ...]) -> int:
-    """The upper bound of the number of elements of a shape."""
-    found = prod(shape)
-    if type(found) is int:
-        return found
-    return prod(d if isinstance(d, int) else int(d.vmax) for d in shape)
-
+from tinygrad.uop.ops import UOp
 
 # an input that nothing reads, as of a graph without elements
 _UNUSED = StorageEntry((), 0, dtypes.void)

@@ -7,7 +7,7 @@ materialise. Invariant: no kernel overwrites an element that another of its work
 from __future__ import annotations
 
 from tinygrad.dtype import dtypes
-from tinygrad.schedule.grouping.unit import memory_of
+from tinygrad.schedule.grouping.values import memory_of
 from tinygrad.schedule.kernel.movement_index import Index, as_index, flat_index, movement_index
 from tinygrad.schedule.storage_views import below_reshapes
 from tinygrad.uop import GroupOp, Ops

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tinygrad.schedule.grouping.segments import MAX_KERNEL_SIZE, Segment
+from tinygrad.schedule.grouping.fusion.segments import MAX_KERNEL_SIZE, Segment
 
 MAX_WORK_RATIO = 2
 """The most arithmetic of a kernel, relative to that without recomputation."""

@@ -12,10 +12,10 @@ from typing import cast
 from tinygrad.dtype import ConstType, dtypes
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.renderer.target import Target
-from tinygrad.schedule.grouping.fuse import is_contraction
-from tinygrad.schedule.grouping.phases import split_phases
-from tinygrad.schedule.grouping.split_product import split_of_product
+from tinygrad.schedule.grouping.rewrite.phases import split_phases
+from tinygrad.schedule.grouping.rewrite.split_product import split_of_product
 from tinygrad.schedule.grouping.targets import find_target
+from tinygrad.schedule.grouping.values import is_contraction
 from tinygrad.schedule.spmd.local import broadcast_scalar, depends_on_device
 from tinygrad.schedule.storage_views import (
     SHARD_NAMES,

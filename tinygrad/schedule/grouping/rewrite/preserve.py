@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 
-from tinygrad.schedule.grouping.unit import memory_of
+from tinygrad.schedule.grouping.values import memory_of
 from tinygrad.schedule.storage_views import SHARD_NAMES, is_storage
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp

@@ -10,9 +10,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from tinygrad.schedule.grouping.linear_steps import Step, linear_path, linear_steps
-from tinygrad.schedule.grouping.replace_everywhere import replace_everywhere
-from tinygrad.schedule.grouping.score_axes import factors, moved, roles_of_product
+from tinygrad.schedule.grouping.softmax.linear_steps import Step, linear_path, linear_steps
+from tinygrad.schedule.grouping.softmax.replace_everywhere import replace_everywhere
+from tinygrad.schedule.grouping.softmax.score_axes import factors, moved, roles_of_product
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 

@@ -19,8 +19,8 @@ from tinygrad.schedule.execution_plan import (
     StorageSlice,
     with_entries,
 )
-from tinygrad.schedule.grouping.kernel_loops import loops_of
-from tinygrad.schedule.grouping.merge import aligned_params
+from tinygrad.schedule.grouping.plan.kernel_loops import loops_of
+from tinygrad.schedule.grouping.plan.merge import aligned_params
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ParamArg, UOp
 

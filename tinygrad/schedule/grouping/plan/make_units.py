@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from tinygrad.schedule.execution_plan import Slices, TransferItem
-from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain
-from tinygrad.schedule.grouping.storage_map import StorageMap, max_elements
-from tinygrad.schedule.grouping.unit import Unit, memory_of
+from tinygrad.schedule.grouping.plan.storage_map import StorageMap
+from tinygrad.schedule.grouping.plan.unit import Unit
+from tinygrad.schedule.grouping.softmax.chains import SoftmaxChain
+from tinygrad.schedule.grouping.values import max_elements, memory_of
 from tinygrad.schedule.storage_views import NAMES_MEMORY, below_reshapes
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ParamArg, UOp

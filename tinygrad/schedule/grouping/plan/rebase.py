@@ -10,7 +10,7 @@ from __future__ import annotations
 from tinygrad.caches import cached_function
 from tinygrad.helpers import all_int, prod
 from tinygrad.schedule.execution_plan import Slices
-from tinygrad.schedule.grouping.unit import Unit
+from tinygrad.schedule.grouping.plan.unit import Unit
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ParamArg, UOp
 

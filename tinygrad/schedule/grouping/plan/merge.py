@@ -14,9 +14,9 @@ from typing import Any, cast
 from tinygrad.caches import cached_function
 from tinygrad.helpers import prod
 from tinygrad.schedule.execution_plan import Slices
-from tinygrad.schedule.grouping.kernel_loops import KernelLoops, Shape, keeps_index, loops_of
-from tinygrad.schedule.grouping.segments import MAX_KERNEL_SIZE, expression_size
-from tinygrad.schedule.grouping.unit import Unit
+from tinygrad.schedule.grouping.fusion.segments import MAX_KERNEL_SIZE, expression_size
+from tinygrad.schedule.grouping.plan.kernel_loops import KernelLoops, Shape, keeps_index, loops_of
+from tinygrad.schedule.grouping.plan.unit import Unit
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import ParamArg, UOp
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from tinygrad.helpers import all_int
 from tinygrad.renderer.target import Target
-from tinygrad.schedule.grouping.storage_map import max_elements
 from tinygrad.schedule.grouping.targets import find_target
+from tinygrad.schedule.grouping.values import max_elements
 from tinygrad.schedule.storage_views import is_storage
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tinygrad.helpers import prod
-from tinygrad.schedule.grouping.linear_steps import linear_steps
-from tinygrad.schedule.grouping.score_axes import (
+from tinygrad.schedule.grouping.softmax.linear_steps import linear_steps
+from tinygrad.schedule.grouping.softmax.score_axes import (
     KEEPS_ORDER,
     Roles,
     broadcast_axes,
@@ -22,7 +22,7 @@ from tinygrad.schedule.grouping.score_axes import (
     moved,
     roles_of_product,
 )
-from tinygrad.schedule.grouping.storage_map import max_elements
+from tinygrad.schedule.grouping.values import max_elements
 from tinygrad.schedule.storage_views import below_reshapes, is_storage
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, sint

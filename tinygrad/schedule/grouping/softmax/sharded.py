@@ -7,7 +7,7 @@ maximum of the device's own scores, and a factor for each row,
     exp(score - max) = exp(score - local) * factor,    factor = exp(local - max)
 
 Sums over keys are multiplied with the factor, and with all else that each row has one of, after
-they are computed. So one kernel computes local maxima, sums and products (`softmax_chains.py`), and
+they are computed. So one kernel computes local maxima, sums and products (`chains.py`), and
 devices exchange these alone.
 """
 
@@ -16,9 +16,9 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from tinygrad.schedule.grouping.linear_steps import is_linear, linear_path
-from tinygrad.schedule.grouping.replace_everywhere import replace_everywhere
-from tinygrad.schedule.grouping.score_axes import KEEPS_ORDER, Roles, broadcast_axes, moved
+from tinygrad.schedule.grouping.softmax.linear_steps import is_linear, linear_path
+from tinygrad.schedule.grouping.softmax.replace_everywhere import replace_everywhere
+from tinygrad.schedule.grouping.softmax.score_axes import KEEPS_ORDER, Roles, broadcast_axes, moved
 from tinygrad.schedule.storage_views import is_storage
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp

@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 from typing import cast
 
-from tinygrad.schedule.grouping.regions import are_disjoint, views_of
-from tinygrad.schedule.grouping.storage_map import StorageMap
-from tinygrad.schedule.grouping.unit import Unit
+from tinygrad.schedule.grouping.plan.regions import are_disjoint, views_of
+from tinygrad.schedule.grouping.plan.storage_map import StorageMap
+from tinygrad.schedule.grouping.plan.unit import Unit
 from tinygrad.schedule.storage_views import NAMES_MEMORY, movement_base
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp

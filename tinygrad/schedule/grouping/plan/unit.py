@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tinygrad.schedule.execution_plan import Slices, TransferItem
-from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop import Ops
 from tinygrad.uop.args import CommInfo
 from tinygrad.uop.ops import UOp
-
-# nodes with the memory of their first source
-_NAMES_SOURCE = GroupOp.Movement | {
-    *(Ops.ASSIGN, Ops.AFTER, Ops.BUFFER_VIEW, Ops.MSELECT, Ops.PEER)
-}
 
 
 @dataclass(eq=False)
@@ -38,10 +33,3 @@ class Unit:
     def info(self) -> CommInfo | None:
         """The collective of a kernel that reads the memory of peers."""
         return next((x.arg.info for x in self.reads if x.op is Ops.PEER), None)
-
-
-def memory_of(node: UOp) -> UOp:
-    """The materialised value whose memory holds a view, or a value that was assigned to one."""
-    while node.op in _NAMES_SOURCE:
-        node = node.src[0]
-    return node

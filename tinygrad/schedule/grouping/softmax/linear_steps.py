@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from tinygrad.schedule.grouping.score_axes import KEEPS_ORDER
+from tinygrad.schedule.grouping.softmax.score_axes import KEEPS_ORDER
 from tinygrad.schedule.storage_views import is_storage
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp

@@ -10,17 +10,22 @@ node with one context is fused. A reduction with two is materialised, cheap arit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
-from tinygrad.schedule.grouping.kernel_budget import Cost, KernelBudget
-from tinygrad.schedule.grouping.product_loops import ProductLoops, product_loops
-from tinygrad.schedule.grouping.row_chains import RowChain
-from tinygrad.schedule.grouping.segments import Segment, Segments, can_be_stored, points_ratio
-from tinygrad.schedule.grouping.softmax_chains import SoftmaxChain
-from tinygrad.schedule.grouping.storage_map import max_elements
+from tinygrad.schedule.grouping.fusion.kernel_budget import Cost, KernelBudget
+from tinygrad.schedule.grouping.fusion.product_loops import ProductLoops, product_loops
+from tinygrad.schedule.grouping.fusion.row_chains import RowChain
+from tinygrad.schedule.grouping.fusion.segments import (
+    Segment,
+    Segments,
+    can_be_stored,
+    points_ratio,
+)
+from tinygrad.schedule.grouping.softmax.chains import SoftmaxChain
 from tinygrad.schedule.grouping.targets import find_target
+from tinygrad.schedule.grouping.values import is_contraction, max_elements, repeats
 from tinygrad.schedule.storage_views import NAMES_MEMORY, STORAGE, movement_base
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
@@ -72,27 +77,6 @@ class ReadContext(NamedTuple):
 
 Contexts: TypeAlias = frozenset[ReadContext]
 NO_CONTEXTS: Contexts = frozenset()
-
-
-def repeats(node: UOp) -> bool:
-    """Whether a node is an EXPAND that repeats elements."""
-    return node.op is Ops.EXPAND and node.shape != node.src[0].shape
-
-
-def is_contraction(node: UOp) -> bool:
-    """Whether a reduction is a sum of products of broadcast operands, as a matrix product is."""
-    while node.op is Ops.REDUCE_AXIS and node.arg.op is Ops.ADD:
-        # nested sums, such as over windows and channels, are one sum
-        node = node.src[0]
-        while node.op in GroupOp.Movement or node.op is Ops.CAST:
-            node = node.src[0]
-    return node.op is Ops.MUL and all(any(map(repeats, _movements(x))) for x in node.src)
-
-
-def _movements(node: UOp) -> Iterator[UOp]:
-    while node.op in GroupOp.Movement or node.op is Ops.CAST:
-        yield node
-        node = node.src[0]
 
 
 class _Fusion:
