@@ -12,7 +12,7 @@ from test.emulator.test_removals import TARGET, is_right, without_each
 from test.gpu_programs import BF16, GPUProgram, of_one
 from tinygrad import Tensor
 from tinygrad.codegen import get_program
-from tinygrad.codegen.optimize.threads.block_tile import BlockTile
+from tinygrad.codegen.optimize.threads.product.block_tile import BlockTile
 from tinygrad.codegen.optimize.threads.search import mappings, with_mapping
 from tinygrad.renderer import ProgramSpec, find_renderer
 

@@ -8,14 +8,14 @@ import pytest
 
 from tinygrad import dtypes
 from tinygrad.codegen.analysis.ranges import FreeRanges
-from tinygrad.codegen.optimize.threads.block_tile import (
+from tinygrad.codegen.optimize.threads.product.block_tile import (
     BlockTile,
     ProductSize,
     candidates,
     cost,
     rank_tiles,
 )
-from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width
+from tinygrad.codegen.optimize.threads.product.flat_axis import FlatAxis, contiguous_width
 from tinygrad.renderer.gpu_targets import nvidia_target
 from tinygrad.renderer.matrix_instruction import CDNA, MMA_BF16, MMA_TF32, WGMMA, multiply_adds
 from tinygrad.uop import Ops

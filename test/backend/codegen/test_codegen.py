@@ -18,8 +18,10 @@ from test.devices import only_cpu
 from test.evaluator.kernel_graph import interpret
 from tinygrad.codegen import get_program
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
-from tinygrad.codegen.optimize import contraction, footprint, micro_kernel, streaming
+from tinygrad.codegen.optimize import contraction
+from tinygrad.codegen.optimize.lanes import streaming
 from tinygrad.codegen.optimize.nest import smallest_divisor
+from tinygrad.codegen.optimize.product import footprint, micro_kernel
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.host_cpu import host_target
 from tinygrad.renderer.llvm import LLVMRenderer

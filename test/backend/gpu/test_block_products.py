@@ -18,7 +18,7 @@ from test.devices import DEVICE
 from test.gpu_programs import BF16, PROGRAMS, GPUProgram, inputs, of_one, product
 from tinygrad import Context, Tensor, dtypes
 from tinygrad.codegen import get_program
-from tinygrad.codegen.optimize.threads.block_tile import BlockTile
+from tinygrad.codegen.optimize.threads.product.block_tile import BlockTile
 from tinygrad.codegen.optimize.threads.search import mappings, prune, with_mapping
 from tinygrad.renderer import ProgramSpec, find_renderer
 from tinygrad.renderer.gpu_targets import nvidia_target

@@ -13,16 +13,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, loops_of, with_loops
-from tinygrad.codegen.optimize.chain import join_statistics, outermost_reduces
-from tinygrad.codegen.optimize.micro_kernel import tile_contraction
+from tinygrad.codegen.optimize.chain.match import join_statistics, outermost_reduces
+from tinygrad.codegen.optimize.chain.online_softmax import tile_chain
+from tinygrad.codegen.optimize.lanes.streaming import stream_rows
+from tinygrad.codegen.optimize.lanes.vectorize import vectorize_nest
 from tinygrad.codegen.optimize.nest import Nest
-from tinygrad.codegen.optimize.online_softmax import tile_chain
-from tinygrad.codegen.optimize.streaming import stream_rows
-from tinygrad.codegen.optimize.threads.block_product import tile_block_product
+from tinygrad.codegen.optimize.product.micro_kernel import tile_contraction
 from tinygrad.codegen.optimize.threads.elementwise import BLOCK_THREADS, map_elements
+from tinygrad.codegen.optimize.threads.product.block_product import tile_block_product
 from tinygrad.codegen.optimize.threads.reduction import map_groups
 from tinygrad.codegen.optimize.threads.transpose import map_transpose
-from tinygrad.codegen.optimize.vectorize import vectorize_nest
 from tinygrad.dtype import dtypes
 from tinygrad.renderer import Renderer, pointer_of
 from tinygrad.settings import NOOPT

@@ -11,11 +11,11 @@ import itertools
 from dataclasses import dataclass, replace
 
 from tinygrad.codegen.analysis.ranges import FreeRanges
+from tinygrad.codegen.optimize.lanes.vectorize import unroll_small_reduces
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.split import Fit
 from tinygrad.codegen.optimize.threads.mapping import Block, points_of
 from tinygrad.codegen.optimize.threads.wide_access import best_lanes
-from tinygrad.codegen.optimize.vectorize import unroll_small_reduces
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 

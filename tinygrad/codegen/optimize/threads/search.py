@@ -13,14 +13,14 @@ from typing import Any
 from tinygrad.codegen import get_linear
 from tinygrad.codegen.analysis.ranges import RangeFactory
 from tinygrad.codegen.analysis.resources import Resources, estimate_resources, occupancy
+from tinygrad.codegen.optimize.lanes.transpose import find_transpose
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.normalize import normalize
-from tinygrad.codegen.optimize.threads.block_product import find_product, product_options
-from tinygrad.codegen.optimize.threads.block_tile import BlockTile
 from tinygrad.codegen.optimize.threads.elementwise import element_options, order_loops
+from tinygrad.codegen.optimize.threads.product.block_product import find_product, product_options
+from tinygrad.codegen.optimize.threads.product.block_tile import BlockTile
 from tinygrad.codegen.optimize.threads.reduction import find_rows, group_options
 from tinygrad.codegen.optimize.threads.transpose import transpose_options
-from tinygrad.codegen.optimize.transpose import find_transpose
 from tinygrad.renderer import Renderer
 from tinygrad.uop.ops import UOp
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, clone_ranges, substitute
+from tinygrad.codegen.optimize.lanes.transpose import find_transpose
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.split import Fit
 from tinygrad.codegen.optimize.staging import row_major_index
 from tinygrad.codegen.optimize.threads.elementwise import BLOCK_THREADS
 from tinygrad.codegen.optimize.threads.mapping import Block
-from tinygrad.codegen.optimize.transpose import find_transpose
 from tinygrad.dtype import AddrSpace
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp

@@ -18,10 +18,10 @@ from __future__ import annotations
 from tinygrad.codegen.analysis.affine_index import collect
 from tinygrad.codegen.analysis.ranges import RangeFactory
 from tinygrad.codegen.optimize.staging import row_major_index
-from tinygrad.codegen.optimize.threads.block_tile import BlockTile
-from tinygrad.codegen.optimize.threads.bulk_stages import BulkStages
-from tinygrad.codegen.optimize.threads.shared_tile import SharedTile, divided
-from tinygrad.codegen.optimize.threads.stages import Stages
+from tinygrad.codegen.optimize.threads.product.block_tile import BlockTile
+from tinygrad.codegen.optimize.threads.product.bulk_stages import BulkStages
+from tinygrad.codegen.optimize.threads.product.shared_tile import SharedTile, divided
+from tinygrad.codegen.optimize.threads.product.stages import Stages
 from tinygrad.dtype import dtypes
 from tinygrad.renderer.matrix_instruction import AsyncProduct
 from tinygrad.uop import Ops

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tinygrad.codegen.analysis.affine_index import collect, index_const
 from tinygrad.codegen.analysis.ranges import RangeFactory
-from tinygrad.codegen.optimize.threads.shared_tile import SharedTile, divided
+from tinygrad.codegen.optimize.threads.product.shared_tile import SharedTile, divided
 from tinygrad.dtype import DType
 from tinygrad.renderer.matrix_instruction import LaneMap, MatrixInstruction, Step
 from tinygrad.uop import Ops

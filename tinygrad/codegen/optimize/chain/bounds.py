@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from tinygrad.codegen.analysis.identity import identity_element
 from tinygrad.codegen.analysis.ranges import extent, is_static
-from tinygrad.codegen.optimize.chain import Chain
+from tinygrad.codegen.optimize.chain.match import Chain
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import GroupOp, Ops

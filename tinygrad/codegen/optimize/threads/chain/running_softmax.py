@@ -1,14 +1,15 @@
 """The running softmax of a chain whose scores are in the registers of lanes.
 
 In: the products of a block of rows and keys. Out: exponentials of the scores in their place, minus
-the maxima of the keys so far; sums are scaled by what the maxima grew. See `online_softmax.py`.
+the maxima of the keys so far; sums are scaled by what the maxima grew. See
+`optimize/chain/online_softmax.py`.
 """
 
 from __future__ import annotations
 
-from tinygrad.codegen.optimize.chain_softmax import Softmax
-from tinygrad.codegen.optimize.threads.chain_registers import ChainRegisters
-from tinygrad.codegen.optimize.threads.register_array import RegisterArray
+from tinygrad.codegen.optimize.chain.softmax import Softmax
+from tinygrad.codegen.optimize.threads.chain.chain_registers import ChainRegisters
+from tinygrad.codegen.optimize.threads.product.register_array import RegisterArray
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reduction import lowest

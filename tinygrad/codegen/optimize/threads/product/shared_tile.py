@@ -16,9 +16,9 @@ from tinygrad.codegen.analysis.affine_index import (
     simplify_division,
 )
 from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, substitute
-from tinygrad.codegen.optimize.threads.block_tile import ACCESS_BYTES
-from tinygrad.codegen.optimize.threads.bulk_source import BulkSource
-from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width
+from tinygrad.codegen.optimize.threads.product.block_tile import ACCESS_BYTES
+from tinygrad.codegen.optimize.threads.product.bulk_source import BulkSource
+from tinygrad.codegen.optimize.threads.product.flat_axis import FlatAxis, contiguous_width
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer.matrix_instruction import SWIZZLE_BYTES, SWIZZLE_ROWS, SharedOperand

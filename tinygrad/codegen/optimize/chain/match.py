@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tinygrad.codegen.analysis.alpha_equivalence import is_alpha_equivalent
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, loops_of, substitute
-from tinygrad.codegen.optimize.chain_softmax import Softmax, find_softmax
+from tinygrad.codegen.optimize.chain.softmax import Softmax, find_softmax
 from tinygrad.codegen.optimize.contraction import below_casts, summed_product
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.dtype import dtypes

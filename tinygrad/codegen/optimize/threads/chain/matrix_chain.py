@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent
-from tinygrad.codegen.optimize.chain import Chain
+from tinygrad.codegen.optimize.chain.match import Chain
 from tinygrad.codegen.optimize.nest import points
-from tinygrad.codegen.optimize.threads.chain_tile import ChainSize
-from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, flatten
+from tinygrad.codegen.optimize.threads.chain.chain_tile import ChainSize
+from tinygrad.codegen.optimize.threads.product.flat_axis import FlatAxis, flatten
 from tinygrad.dtype import dtypes
 from tinygrad.renderer import Target
 from tinygrad.renderer.matrix_instruction import MatrixInstruction, multiply_adds

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tinygrad.codegen.analysis.resources import Resources, resident_blocks
-from tinygrad.codegen.optimize.threads.block_tile import (
+from tinygrad.codegen.optimize.threads.product.block_tile import (
     ACCESS_BYTES,
     CACHE_BYTES_PER_CYCLE,
     MATRIX_MULTIPLY_ADDS_PER_CYCLE,

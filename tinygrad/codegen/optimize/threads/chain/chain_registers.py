@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from tinygrad.codegen.analysis.affine_index import and_conditions, collect, index_const
 from tinygrad.codegen.analysis.ranges import substitute
-from tinygrad.codegen.optimize.chain_bounds import needed_blocks
+from tinygrad.codegen.optimize.chain.bounds import needed_blocks
 from tinygrad.codegen.optimize.nest import Nest
-from tinygrad.codegen.optimize.threads.chain_tile import ChainTile
-from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis
-from tinygrad.codegen.optimize.threads.fragments import lane_position
-from tinygrad.codegen.optimize.threads.matrix_chain import MatrixChain
-from tinygrad.codegen.optimize.threads.register_array import RegisterArray
-from tinygrad.codegen.optimize.threads.shared_tile import divided, mask_loads
+from tinygrad.codegen.optimize.threads.chain.chain_tile import ChainTile
+from tinygrad.codegen.optimize.threads.chain.matrix_chain import MatrixChain
+from tinygrad.codegen.optimize.threads.product.flat_axis import FlatAxis
+from tinygrad.codegen.optimize.threads.product.fragments import lane_position
+from tinygrad.codegen.optimize.threads.product.register_array import RegisterArray
+from tinygrad.codegen.optimize.threads.product.shared_tile import divided, mask_loads
 from tinygrad.dtype import DType
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp

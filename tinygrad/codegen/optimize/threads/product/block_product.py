@@ -27,27 +27,27 @@ from tinygrad.codegen.analysis.ranges import FreeRanges, substitute
 from tinygrad.codegen.optimize.contraction import Contraction, find_contraction
 from tinygrad.codegen.optimize.nest import Nest, points
 from tinygrad.codegen.optimize.staging import row_major_index
-from tinygrad.codegen.optimize.threads.async_product import multiply_stages
-from tinygrad.codegen.optimize.threads.block_tile import (
+from tinygrad.codegen.optimize.threads.product.async_product import multiply_stages
+from tinygrad.codegen.optimize.threads.product.block_tile import (
     GROUPED_BLOCKS,
     BlockTile,
     ProductSize,
     rank_tiles,
 )
-from tinygrad.codegen.optimize.threads.bulk_source import BulkSource, find_source
-from tinygrad.codegen.optimize.threads.bulk_stages import BulkStages
-from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width, flatten
-from tinygrad.codegen.optimize.threads.fragments import (
+from tinygrad.codegen.optimize.threads.product.bulk_source import BulkSource, find_source
+from tinygrad.codegen.optimize.threads.product.bulk_stages import BulkStages
+from tinygrad.codegen.optimize.threads.product.flat_axis import FlatAxis, contiguous_width, flatten
+from tinygrad.codegen.optimize.threads.product.fragments import (
     FragmentSource,
     lane_position,
     multiply,
 )
-from tinygrad.codegen.optimize.threads.shared_tile import (
+from tinygrad.codegen.optimize.threads.product.shared_tile import (
     divided,
     mask_loads,
     shared_tile,
 )
-from tinygrad.codegen.optimize.threads.stages import Stages
+from tinygrad.codegen.optimize.threads.product.stages import Stages
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.renderer.matrix_instruction import MatrixInstruction, multiply_adds
 from tinygrad.renderer.tensor_map import ALIGNMENT

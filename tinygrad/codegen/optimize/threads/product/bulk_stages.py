@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 from tinygrad.codegen.analysis.affine_index import and_conditions
 from tinygrad.codegen.analysis.ranges import RangeFactory
-from tinygrad.codegen.optimize.threads.block_tile import MBARRIERS_BYTES
-from tinygrad.codegen.optimize.threads.shared_tile import divided
-from tinygrad.codegen.optimize.threads.stages import Memory, after, barrier, exists
+from tinygrad.codegen.optimize.threads.product.block_tile import MBARRIERS_BYTES
+from tinygrad.codegen.optimize.threads.product.shared_tile import divided
+from tinygrad.codegen.optimize.threads.product.stages import Memory, after, barrier, exists
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp

@@ -12,23 +12,34 @@ from collections.abc import Sequence
 
 from tinygrad.codegen.analysis.affine_index import and_conditions, index_const
 from tinygrad.codegen.analysis.ranges import FreeRanges, substitute
-from tinygrad.codegen.optimize.chain_softmax import without_division
+from tinygrad.codegen.optimize.chain.softmax import without_division
 from tinygrad.codegen.optimize.nest import Nest
-from tinygrad.codegen.optimize.threads.block_tile import ACCESS_BYTES
-from tinygrad.codegen.optimize.threads.chain_registers import ChainRegisters
-from tinygrad.codegen.optimize.threads.chain_tile import ChainTile
-from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis, contiguous_width
-from tinygrad.codegen.optimize.threads.fragments import FragmentSource, lane_position, multiply
-from tinygrad.codegen.optimize.threads.matrix_chain import MatrixChain, narrow_operand
-from tinygrad.codegen.optimize.threads.register_array import RegisterArray
-from tinygrad.codegen.optimize.threads.running_softmax import update_softmax
-from tinygrad.codegen.optimize.threads.shared_tile import (
+from tinygrad.codegen.optimize.threads.chain.chain_registers import ChainRegisters
+from tinygrad.codegen.optimize.threads.chain.chain_tile import ChainTile
+from tinygrad.codegen.optimize.threads.chain.matrix_chain import MatrixChain, narrow_operand
+from tinygrad.codegen.optimize.threads.chain.running_softmax import update_softmax
+from tinygrad.codegen.optimize.threads.product.block_tile import ACCESS_BYTES
+from tinygrad.codegen.optimize.threads.product.flat_axis import FlatAxis, contiguous_width
+from tinygrad.codegen.optimize.threads.product.fragments import (
+    FragmentSource,
+    lane_position,
+    multiply,
+)
+from tinygrad.codegen.optimize.threads.product.register_array import RegisterArray
+from tinygrad.codegen.optimize.threads.product.shared_tile import (
     SharedTile,
     divided,
     mask_loads,
     shared_tile,
 )
-from tinygrad.codegen.optimize.threads.stages import Memory, Stages, after, barrier, commit, wait
+from tinygrad.codegen.optimize.threads.product.stages import (
+    Memory,
+    Stages,
+    after,
+    barrier,
+    commit,
+    wait,
+)
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from tinygrad.codegen.analysis.accesses import index_of
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, loops_of
+from tinygrad.codegen.optimize.lanes.row_values import keep_row_values
+from tinygrad.codegen.optimize.lanes.transpose import transpose_blocks
 from tinygrad.codegen.optimize.nest import Nest, points
-from tinygrad.codegen.optimize.row_values import keep_row_values
 from tinygrad.codegen.optimize.split import Fit
-from tinygrad.codegen.optimize.transpose import transpose_blocks
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import GroupOp, Ops

@@ -1,6 +1,6 @@
 """Compute chains in blocks, those with a softmax with a running maximum (arXiv:2205.14135).
 
-Before: a nest that is one `Chain`. After: blocks of rows in a grid, see `chain_blocks.py`. With a
+Before: a nest that is one `Chain`. After: blocks of rows in a grid, see `blocks.py`. With a
 softmax, the weights are exponentials of scores minus the maximum of the keys so far; where that
 grows, what was accumulated is scaled by the exponential of the difference:
 
@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tinygrad.codegen.optimize.chain import find_chain
-from tinygrad.codegen.optimize.chain_blocks import Array, Blocks, blocked_reduction
-from tinygrad.codegen.optimize.chain_softmax import Softmax, without_division
+from tinygrad.codegen.optimize.chain.blocks import Array, Blocks, blocked_reduction
+from tinygrad.codegen.optimize.chain.match import find_chain
+from tinygrad.codegen.optimize.chain.softmax import Softmax, without_division
 from tinygrad.codegen.optimize.nest import Nest
-from tinygrad.codegen.optimize.threads.chain_product import tile_chain_product
+from tinygrad.codegen.optimize.threads.chain.chain_product import tile_chain_product
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 from tinygrad.uop.reduction import lowest

@@ -18,11 +18,14 @@ Operands of the keys pass through stages of shared memory. As FlashAttention-2 (
 from __future__ import annotations
 
 from tinygrad.codegen.analysis.ranges import extent, is_static
-from tinygrad.codegen.optimize.chain import Chain
+from tinygrad.codegen.optimize.chain.match import Chain
 from tinygrad.codegen.optimize.nest import Nest
-from tinygrad.codegen.optimize.threads.chain_block import ChainBlock
-from tinygrad.codegen.optimize.threads.chain_tile import choose_chain_tile
-from tinygrad.codegen.optimize.threads.matrix_chain import chain_instructions, find_matrix_chain
+from tinygrad.codegen.optimize.threads.chain.chain_block import ChainBlock
+from tinygrad.codegen.optimize.threads.chain.chain_tile import choose_chain_tile
+from tinygrad.codegen.optimize.threads.chain.matrix_chain import (
+    chain_instructions,
+    find_matrix_chain,
+)
 
 
 def tile_chain_product(nest: Nest, chain: Chain) -> bool:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, extent, is_static, loops_of
-from tinygrad.codegen.optimize.blocking import accumulate_in_memory
 from tinygrad.codegen.optimize.contraction import (
     Contraction,
     add_reductions_first,
@@ -27,17 +26,18 @@ from tinygrad.codegen.optimize.contraction import (
     reductions_of,
     total_of,
 )
-from tinygrad.codegen.optimize.footprint import find_footprint
 from tinygrad.codegen.optimize.nest import Nest, points
-from tinygrad.codegen.optimize.skinny_matmul import tile_skinny_product
-from tinygrad.codegen.optimize.split import Fit
-from tinygrad.codegen.optimize.staging import is_contiguous, packed_lanes, stage
-from tinygrad.codegen.optimize.tiling import (
+from tinygrad.codegen.optimize.product.blocking import accumulate_in_memory
+from tinygrad.codegen.optimize.product.footprint import find_footprint
+from tinygrad.codegen.optimize.product.skinny_matmul import tile_skinny_product
+from tinygrad.codegen.optimize.product.tiling import (
     MAX_ROW_BYTES,
     MAX_SINGLE_PANEL,
     Tiling,
     choose_tiling,
 )
+from tinygrad.codegen.optimize.split import Fit
+from tinygrad.codegen.optimize.staging import is_contiguous, packed_lanes, stage
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from tinygrad.codegen.analysis.accesses import index_of
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, loops_of
-from tinygrad.codegen.optimize.blocking import accumulate_in_memory
+from tinygrad.codegen.optimize.lanes.vectorize import max_lanes
 from tinygrad.codegen.optimize.nest import Nest
+from tinygrad.codegen.optimize.product.blocking import accumulate_in_memory
 from tinygrad.codegen.optimize.split import Fit
-from tinygrad.codegen.optimize.vectorize import max_lanes
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp

@@ -13,8 +13,8 @@ import math
 from tinygrad.codegen.analysis.ranges import extent, is_static, loops_of
 from tinygrad.codegen.optimize.contraction import Contraction
 from tinygrad.codegen.optimize.nest import Nest
+from tinygrad.codegen.optimize.product.tiling import SLOW_OPERATIONS
 from tinygrad.codegen.optimize.staging import is_contiguous
-from tinygrad.codegen.optimize.tiling import SLOW_OPERATIONS
 from tinygrad.uop.ops import AxisType, UOp
 
 # outputs whose accumulators, several vectors each, fit the registers

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tinygrad.codegen.analysis.affine_index import affine
 from tinygrad.codegen.analysis.ranges import extent, is_static
-from tinygrad.codegen.optimize.threads.flat_axis import FlatAxis
+from tinygrad.codegen.optimize.threads.product.flat_axis import FlatAxis
 from tinygrad.dtype import dtypes
 from tinygrad.renderer.matrix_instruction import SWIZZLE_BYTES
 from tinygrad.renderer.tensor_map import TensorMap

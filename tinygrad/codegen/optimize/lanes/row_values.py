@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from tinygrad.codegen.analysis.alpha_equivalence import is_alpha_equivalent
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, loops_of, substitute
 from tinygrad.codegen.optimize.nest import Nest
+from tinygrad.codegen.optimize.product.tiling import SLOW_OPERATIONS
 from tinygrad.codegen.optimize.staging import stage
-from tinygrad.codegen.optimize.tiling import SLOW_OPERATIONS
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 

@@ -25,15 +25,15 @@ from tinygrad.codegen.analysis.ranges import (
     substitute,
     with_loops,
 )
-from tinygrad.codegen.optimize.chain import Chain
-from tinygrad.codegen.optimize.chain_bounds import blocks_of, needed_blocks
+from tinygrad.codegen.optimize.chain.bounds import blocks_of, needed_blocks
+from tinygrad.codegen.optimize.chain.match import Chain
 from tinygrad.codegen.optimize.contraction import below_casts
-from tinygrad.codegen.optimize.micro_kernel import tile_inner
+from tinygrad.codegen.optimize.lanes.vectorize import vectorize_nest
 from tinygrad.codegen.optimize.nest import Nest
+from tinygrad.codegen.optimize.product.micro_kernel import tile_inner
 from tinygrad.codegen.optimize.staging import row_major_index
 from tinygrad.codegen.optimize.threads.elementwise import BLOCK_THREADS
 from tinygrad.codegen.optimize.threads.mapping import Block
-from tinygrad.codegen.optimize.vectorize import vectorize_nest
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops

@@ -1,0 +1,9 @@
+"""All other nests: the loops that become vector lanes.
+
+Before: plain loops. After: at most one VECTOR loop around every expression.
+
+    vectorize.py           chooses the loops
+    row_values.py              keeps exponentials of a row that a sum and the outputs need
+    streaming.py           column reductions over long rows
+    transpose.py           transposes in square blocks
+"""

@@ -1,0 +1,10 @@
+"""Products and convolutions: contractions are tiled for registers and caches.
+
+Before: a nest that is one `Contraction`. After: packed panels, register tiles and lanes.
+
+    micro_kernel.py        tiles a contraction, with
+    tiling.py                  the tile, chosen by a cost model
+    blocking.py                blocks of a long reduction
+    footprint.py               sliding windows in scratch memory, padding included
+    skinny_matmul.py       products of few rows, as in decoding
+"""
