@@ -2,10 +2,14 @@
 
 Input: the nodes of a per-device graph, sources first. Output: the nodes that get a buffer.
 
-    fuse.py                the choice
-    segments.py                parts of limited size
-    kernel_budget.py           bounds of the work and size of a kernel
-    product_loops.py           products that one register tile adds
-    row_chains.py              reductions of rows that one kernel computes
+    fuse.py                makes the choice, by way of
+    choice.py                  what is chosen so far
+    barriers.py                values that no kernel computes in the loops of their users
+    product_loops.py               products that one register tile adds
+    shared_values.py           values that are used several times: materialised or recomputed
+    segments.py                    parts of limited size
+    kernel_budget.py               bounds of the work and size of a kernel
+    leaves.py                      the arrays that an expression reads
+    row_chains.py          reductions of rows that one kernel computes
     hazards.py             adds assigned expressions that would overwrite their own operands
 """

@@ -16,7 +16,7 @@ from tinygrad.uop.ops import UOp, sint
 
 MIN_STREAMED_ROW = 1 << 11
 MIN_STREAMED_BYTES = 1 << 20
-"""Sums of long rows are streamed (`codegen/optimize/lanes/streaming.py`), each in its own kernel."""
+"""Sums of long rows are streamed (`optimize/lanes/streaming.py`), each by a kernel of its own."""
 
 Shape = tuple[sint, ...]
 

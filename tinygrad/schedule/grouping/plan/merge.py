@@ -145,6 +145,33 @@ class _Group:
         return False
 
 
+class _Groups:
+    """All groups so far, by the arrays that they have in common with a unit."""
+
+    def __init__(self) -> None:
+        self.by_key: defaultdict[Any, dict[_Group, None]] = defaultdict(dict)
+
+    def add(self, group: _Group, keys: list[tuple[Any, ...]]) -> None:
+        """Let later units with one of these keys join the group."""
+        for key in keys:
+            self.by_key[key][group] = None
+
+    def join(
+        self, unit: Unit, loops: KernelLoops, keys: list[tuple[Any, ...]], earliest: int
+    ) -> _Group | None:
+        """Merge a unit into a group whose position is at least `earliest`. Returns the group, None
+        if the unit fits none of those that it has the most arrays in common with.
+        """
+        shared = Counter(group for key in keys for group in self.by_key[key])
+        for group, _ in shared.most_common(MAX_GROUPS_TRIED):
+            if group.position >= earliest and group.join(unit, loops):
+                return group
+            if group.is_full:
+                for key in keys:
+                    self.by_key[key].pop(group, None)
+        return None
+
+
 def reshaped(value: UOp, shape: Shape) -> UOp:
     """A value in another shape, which differs in axes of size 1."""
     return value if value.shape == shape else UOp(Ops.RESHAPE, value.dtype, (value,), shape)
@@ -159,27 +186,18 @@ def merge_kernels(
     the unit that writes what they read.
     """
     result: list[Unit] = []
-    groups: defaultdict[Any, dict[_Group, None]] = defaultdict(dict)
+    groups = _Groups()
     position: dict[Unit, int] = {}
     for unit in units:
         loops = loops_of_unit(unit)
+        position[unit] = len(result)
         if loops is not None:
             keys = _keys(unit, loops, devices(unit.node))
             earliest = max((position[u] for u in after[unit]), default=-1)
-            shared = Counter(group for key in keys for group in groups[key])
-            for group, _ in shared.most_common(MAX_GROUPS_TRIED):
-                if group.position >= earliest and group.join(unit, loops):
-                    position[unit] = group.position
-                    break
-                if group.is_full:
-                    for key in keys:
-                        groups[key].pop(group, None)
-            else:
-                group = _Group(unit, loops, len(result))
-            for key in keys:
-                groups[key][group] = None
-        if unit not in position:
-            position[unit] = len(result)
+            group = groups.join(unit, loops, keys, earliest) or _Group(unit, loops, len(result))
+            groups.add(group, keys)
+            position[unit] = group.position
+        if position[unit] == len(result):
             result.append(unit)
     return result
 

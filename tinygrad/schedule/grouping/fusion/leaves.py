@@ -1,0 +1,69 @@
+"""Leaves: the materialised arrays and expensive ops that each expression is computed from.
+
+Input: the nodes of a graph, and those that are materialised. Output: whether an expression is too
+expensive to recompute.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from tinygrad.schedule.grouping.fusion.segments import points_ratio
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+
+MAX_RECOMPUTED_LEAVES = 4
+"""An expression that reads more arrays is materialised rather than recomputed."""
+SMALL_RATIO = 1 / 16
+"""Arrays with no more elements, relative to those that are computed from them, stay in a cache."""
+EXPENSIVE = frozenset({Ops.GATHER, Ops.THREEFRY})
+NO_LEAVES: frozenset[UOp] = frozenset()
+
+
+class Leaves:
+    """The leaves of each expression of a graph, as many as make a difference."""
+
+    def __init__(self, order: list[UOp], materialized: set[UOp]) -> None:
+        self.leaves: dict[UOp, frozenset[UOp]] = {}
+        # the same without what is repeated so often that reading it costs nothing, if it differs
+        self.large_leaves: dict[UOp, frozenset[UOp]] = {}
+        self.expensive: set[UOp] = set()
+        leaves, large = self.leaves, self.large_leaves
+        for node in order:
+            src = node.src
+            if node in materialized:
+                leaves[node] = frozenset({node})
+            elif node.op in EXPENSIVE:
+                self.expensive.add(node)
+                leaves[node] = _joined([leaves[x] for x in src], node)
+            elif not src:
+                leaves[node] = NO_LEAVES
+            else:
+                leaves[node] = _joined([leaves[x] for x in src])
+                if node.op is Ops.EXPAND and points_ratio(node) <= SMALL_RATIO:
+                    large[node] = large.get(src[0], leaves[node]) - materialized
+                elif large and not large.keys().isdisjoint(src):
+                    large[node] = _joined([large.get(x, leaves[x]) for x in src])
+
+    def exceed(self, count: int, node: UOp, *, large: bool = False) -> bool:
+        """Whether an expression reads more than `count` arrays; expensive ops count as several.
+        With `large`, those that are repeated often do not count.
+        """
+        leaves = self.leaves[node]
+        if large:
+            leaves = self.large_leaves.get(node, leaves)
+        expensive = len(leaves & self.expensive)
+        return len(leaves) + (MAX_RECOMPUTED_LEAVES - 1) * expensive > count
+
+
+def _joined(parts: list[frozenset[UOp]], *more: UOp) -> frozenset[UOp]:
+    """The leaves of several expressions together, as many as make a difference."""
+    if len(parts) == 1 and not more:
+        return parts[0]
+    found = parts[0].union(more) if more else parts[0]
+    for x in parts:
+        if not x <= found:
+            found = x if found <= x else found | x
+    if len(found) <= MAX_RECOMPUTED_LEAVES + 1:
+        return found
+    return frozenset(islice(found, MAX_RECOMPUTED_LEAVES + 1))
