@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy
 
@@ -18,7 +20,7 @@ CONTROL = {"<|im_start|>": START, "<|im_end|>": END, "<|python_tag|>": PYTHON_TA
 VOCABULARY = 259
 
 # maps the tokens of a prompt to those of the reply
-Script = Callable[[list[int]], list[int]]
+Script = Callable[[list[int]], Sequence[int]]
 
 
 def tokenizer() -> SimpleTokenizer:
@@ -44,11 +46,29 @@ def always_replies(text: str) -> Script:
     return lambda tokens: tokenizer().encode(text)
 
 
+class Endless(Sequence[int]):
+    """The tokens of a reply that does not end: always the same one."""
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+
+    def __len__(self) -> int:
+        return sys.maxsize
+
+    def __getitem__(self, position: Any) -> Any:
+        return self.token
+
+
+def replies_for_ever(letter: str) -> Script:
+    """A script whose reply ends only at a limit."""
+    return lambda tokens: Endless(ord(letter))
+
+
 @dataclass
 class FakeCache(KVCache):
     """A cache that also holds the scripted reply, and the position where it starts."""
 
-    planned: list[int] = field(default_factory=list)
+    planned: Sequence[int] = ()
     planned_from: int = 0
     copied: int = 0
     written: int = 0

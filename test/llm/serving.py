@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -24,7 +25,8 @@ from tinygrad.apps.language.server.refusals import RefusalPace
 from tinygrad.apps.language.server.serve import server_of
 from tinygrad.apps.language.server.service import Service
 
-TIMEOUT_S = 60
+# only a server that hangs takes so long, however busy the machine is
+TIMEOUT_S = 120
 TEMPLATE = """{% if tools %}<tool_call> for {{ tools | tojson }}
 {% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments.a }}{% endfor %}<|im_end|>
@@ -38,6 +40,28 @@ def service_of(model: FakeModel, engine: Engine, template: str | None = TEMPLATE
     return Service("fake", engine, spelled, chat)
 
 
+class Clock:
+    """The clock of a server's event loop while it is stopped: time limits end when a test says."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._running = loop, loop.time
+        self._advanced, self._now = 0.0, loop.time()
+
+    def now(self) -> float:
+        return self._now
+
+    def restarted(self) -> float:
+        """The time of a clock that goes on, and never back."""
+        return self._running() + self._advanced
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, at once."""
+        self._now += seconds
+        self._advanced += seconds
+        # the loop looks at its clock again
+        self._loop.call_soon_threadsafe(lambda: None)
+
+
 class Site:
     """The address of a server, and plain requests to it."""
 
@@ -47,10 +71,22 @@ class Site:
         engine: Engine,
         closing: contextlib.ExitStack,
         stop: Callable[[], None],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.port, self.engine, self.stop = port, engine, stop
         self.url = f"http://127.0.0.1:{port}"
-        self._closing = closing
+        self._closing, self._loop = closing, loop
+
+    @contextlib.contextmanager
+    def stopped_clock(self) -> Iterator[Clock]:
+        """Stops the clock of the server, so that a slow machine cannot exceed its limits."""
+        clock = Clock(self._loop)
+        self._loop.time = clock.now
+        try:
+            yield clock
+        finally:
+            self._loop.time = clock.restarted
+            clock.advance(0)
 
     def client(self, key: str = "unused") -> Any:
         """A client of the `openai` package, which is closed before the server stops."""
@@ -80,10 +116,15 @@ class Site:
 
     def wait_until_idle(self) -> None:
         """Returns when no sequence runs or waits."""
-        until = time.monotonic() + TIMEOUT_S
-        while self.engine.load != (0, 0):
-            assert time.monotonic() < until, f"still busy: {self.engine.load}"
-            time.sleep(0.005)
+        wait_until(lambda: self.engine.load == (0, 0), "the engine is busy")
+
+
+def wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
+    """Returns when a condition holds."""
+    until = time.monotonic() + TIMEOUT_S
+    while not is_so():
+        assert time.monotonic() < until, otherwise
+        time.sleep(0.005)
 
 
 @contextlib.contextmanager
@@ -119,13 +160,10 @@ def running(
         server.should_exit = True
 
     try:
-        until = time.monotonic() + TIMEOUT_S
-        while not server.started:
-            assert time.monotonic() < until
-            time.sleep(0.005)
+        wait_until(lambda: server.started, "the server does not start")
         port = listener.getsockname()[1]
         with contextlib.ExitStack() as closing:
-            yield Site(port, engine, closing, stop)
+            yield Site(port, engine, closing, stop, server.servers[0].get_loop())
     finally:
         stop()
         thread.join()

@@ -28,7 +28,7 @@ NAME = "Qwen3-0.6B-Q8_0.gguf"
 FULL_CONTENT = NAME.encode() + CONTENT
 FILE = "/Qwen/Qwen3-0.6B-GGUF/resolve/main/" + NAME
 LOCATE = "import sys; from tinygrad.apps.llm import locate; print(locate(sys.argv[1]))"
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 
 
 class Handler(QuietHandler):

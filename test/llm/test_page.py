@@ -16,7 +16,7 @@ from test.llm.fake_model import FakeModel, always_replies, tokenizer
 from test.llm.serving import Site, served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-TIMEOUT_MS = 40_000
+TIMEOUT_MS = 120_000
 
 LONG = always_replies("word " * 20_000)
 

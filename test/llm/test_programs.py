@@ -32,7 +32,7 @@ MODEL = "smollm2:135m"
 CLIENTS, DISTURBERS, DURATION_S = 64, 8, 120
 PROGRAM = [sys.executable, "-m", "tinygrad.apps.llm", "-m", MODEL, "--temperature", "0"]
 CITIES = ("Paris", "London", "Rome", "Berlin", "Madrid", "Vienna", "Oslo", "Lisbon")
-TIMEOUT_S = 120
+TIMEOUT_S = 240
 
 
 @pytest.fixture(scope="module", autouse=True)

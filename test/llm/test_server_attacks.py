@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -30,9 +29,10 @@ from test.llm.bad_requests import (
     with_schema,
     with_variables,
 )
-from test.llm.fake_model import FakeModel, always_replies
-from test.llm.serving import TIMEOUT_S, Site, running, served, service_of
+from test.llm.fake_model import FakeModel, always_replies, replies_for_ever
+from test.llm.serving import TIMEOUT_S, Site, running, served, service_of, wait_until
 from tinygrad.apps.language.generation.engine import Engine
+from tinygrad.apps.language.generation.grammar_process import PROCESS
 from tinygrad.apps.language.server.connections import ConnectionLimits, limits_within
 from tinygrad.apps.language.server.refusals import MAX_CLIENTS, RefusalPace
 from tinygrad.apps.language.server.request_fields import ApiError
@@ -110,28 +110,29 @@ def test_no_host_field_passes_for_another_path(host: str, status: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_schema_that_explodes_is_refused_while_others_are_served() -> None:
+def test_a_schema_that_explodes_is_refused_while_others_are_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with served(FakeModel(), max_running=4) as site:
-        done = threading.Event()
-        latencies: list[float] = []
+        compiling, others_are_served = threading.Event(), threading.Event()
+        check = PROCESS.check
 
-        def other() -> None:
-            while not done.is_set():
-                started = time.monotonic()
-                assert site.ask("POST", CHAT, {"messages": [USER]})[0] == 200
-                latencies.append(time.monotonic() - started)
+        def checked(*rules: Any) -> None:
+            compiling.set()
+            assert others_are_served.wait(TIMEOUT_S)
+            check(*rules)
 
+        monkeypatch.setattr(PROCESS, "check", checked)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            serving = pool.submit(other)
-            status, answer = site.ask(
-                "POST", CHAT, with_schema({"type": "integer", "multipleOf": 99999999})
-            )
-            count = len(latencies)
-            done.set()
-            serving.result(TIMEOUT_S)
+            schema = {"type": "integer", "multipleOf": 99999999}
+            exploding = pool.submit(site.ask, "POST", CHAT, with_schema(schema))
+            assert compiling.wait(TIMEOUT_S)
+            for _ in range(10):
+                assert site.ask("POST", CHAT, {"messages": [USER]})[0] == 200
+            assert not exploding.done()
+            others_are_served.set()
+            status, answer = exploding.result(TIMEOUT_S)
         assert (status, "to compile" in answer["error"]["message"]) == (400, True)
-        # compiling takes seconds until it is stopped; the others are answered meanwhile
-        assert count >= 10
         assert site.ask("POST", CHAT, with_schema({"type": "integer"}))[0] == 200
 
 
@@ -187,23 +188,29 @@ def test_penalties_and_biases_change_the_reply() -> None:
         assert reply(frequency_penalty=2, presence_penalty=2, logit_bias={"98": 17}) == "abaa"
 
 
-@pytest.mark.slow
 def test_errors_of_a_client_that_causes_many_are_held_back() -> None:
     model, pace = FakeModel(), RefusalPace(per_second=5, burst=2)
     bad: Any = {"messages": []}
-    with running(service_of(model, Engine(model)), pace=pace) as site:
-        started = time.monotonic()
-        assert [site.ask("POST", CHAT, bad)[0] for _ in range(5)] == [400] * 5
-        # the last three come 0.2 s after each other
-        assert time.monotonic() - started >= 0.59
-        for _ in range(10):
-            pace.wait_s("127.0.0.1")
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            held = [pool.submit(site.ask, *asked) for asked in (("POST", CHAT, bad), ("GET", "/x"))]
-            # a right request does not wait for them
-            assert site.ask("POST", CHAT, {"messages": [USER]})[0] == 200
-            assert not any(one.done() for one in held)
-            assert sorted(one.result()[0] for one in held) == [400, 404]
+    with (
+        running(service_of(model, Engine(model)), pace=pace) as site,
+        site.stopped_clock() as clock,
+        concurrent.futures.ThreadPoolExecutor(2) as pool,
+    ):
+        pace.clock = clock.now
+        assert [site.ask("POST", CHAT, bad)[0] for _ in range(2)] == [400] * 2
+        held = []
+        for asked in (("POST", CHAT, bad), ("GET", "/x")):
+            before = pace._empty_at["127.0.0.1"]
+            held.append(pool.submit(site.ask, *asked))
+            wait_until(lambda: pace._empty_at["127.0.0.1"] > before, "it is not refused")  # noqa: B023 - called at once
+        # a right request does not wait for them
+        assert site.ask("POST", CHAT, {"messages": [USER]})[0] == 200
+        assert not any(one.done() for one in held)
+        # the errors come 0.2 s after each other
+        for one, status in zip(held, (400, 404), strict=True):
+            assert not one.done()
+            clock.advance(0.2)
+            assert one.result(TIMEOUT_S)[0] == status
         # a client that sends without waiting is refused for a while, whatever it asks
         for _ in range(30):
             pace.wait_s("127.0.0.1")
@@ -243,11 +250,12 @@ def held(site: Site, sent: bytes) -> socket.socket:
     return connection
 
 
-@pytest.mark.slow
 def test_half_sent_headers_end_and_free_their_descriptors() -> None:
-    model = FakeModel()
-    limits = ConnectionLimits(most=40, header_timeout_s=1.0)
-    with running(service_of(model, Engine(model)), limits=limits) as site:
+    model, limits = FakeModel(), ConnectionLimits(most=40)
+    with (
+        running(service_of(model, Engine(model)), limits=limits) as site,
+        site.stopped_clock() as clock,
+    ):
         before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
         with contextlib.ExitStack() as closing:
             for number in range(39):
@@ -259,23 +267,26 @@ def test_half_sent_headers_end_and_free_their_descriptors() -> None:
             # those beyond the limit are refused at once
             answers = [one.recv(4096) for one in extra[1:]]
             assert all(b"503" in one and b"Retry-After" in one for one in answers)
-            until = time.monotonic() + TIMEOUT_S
-            while limits.open:
-                assert time.monotonic() < until, f"{len(limits.open)} connections stay"
-                time.sleep(0.05)
+            wait_until(lambda: len(limits.open) == limits.most, "those refused stay open")
+            clock.advance(limits.header_timeout_s)
+            wait_until(lambda: not limits.open, "connections stay open")
             assert site.ask("GET", "/health")[0] == 200
         if before is not None:
             assert len(os.listdir("/proc/self/fd")) <= before + 2
 
 
 HOLD_CONNECTIONS = """
-import resource, socket, sys
+import contextlib, resource, socket, sys
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 held = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(200)]
 for one in held:
     one.sendall(b"GET / HT")
-print("held", flush=True)
+for one in held:
+    with contextlib.suppress(ConnectionResetError):
+        while one.recv(4096):
+            pass
+print("all were ended", flush=True)
 sys.stdin.read()
 """
 
@@ -299,11 +310,8 @@ def test_connections_do_not_use_up_the_descriptors(caplog: pytest.LogCaptureFixt
             ) as client,
         ):
             assert client.stdout is not None and client.stdin is not None
-            assert client.stdout.readline() == b"held\n"
-            until = time.monotonic() + TIMEOUT_S
-            while limits.open:
-                assert time.monotonic() < until, f"{len(limits.open)} connections stay"
-                time.sleep(0.01)
+            assert client.stdout.readline() == b"all were ended\n"
+            wait_until(lambda: not limits.open, "connections stay open")
             # the client has not closed a connection, and others are served
             assert site.ask("POST", CHAT, {"messages": [USER]})[0] == 200
             client.stdin.close()
@@ -319,20 +327,22 @@ def test_texts_that_have_no_encoding_are_no_failure(site: Site, body: dict[str, 
             assert site.ask("POST", path, {**asked, **echo, **body, "max_tokens": 1})[0] < 500
 
 
-@pytest.mark.slow
 def test_a_slow_header_ends_on_a_connection_that_was_used_before() -> None:
-    model = FakeModel()
-    limits = ConnectionLimits(header_timeout_s=0.5)
+    model, limits = FakeModel(), ConnectionLimits()
     with (
         running(service_of(model, Engine(model)), limits=limits) as site,
+        site.stopped_clock() as clock,
         held(site, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n") as connection,
     ):
         assert b"200" in connection.recv(4096)
+        (open_one,) = limits.open
         connection.sendall(b"GET /health")
+        wait_until(lambda: open_one.deadline is not None, "the header has no time limit")
+        clock.advance(limits.header_timeout_s)
         received = b"x"
         while received:
             received = connection.recv(4096)
-        assert not limits.open
+        wait_until(lambda: not limits.open, "the connection stays open")
 
 
 def test_a_body_that_is_cut_off_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
@@ -340,15 +350,13 @@ def test_a_body_that_is_cut_off_is_no_failure(caplog: pytest.LogCaptureFixture) 
         head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         with held(site, f"{head}Content-Length: 100\r\n\r\n{{".encode()):
             pass
-        until = time.monotonic() + TIMEOUT_S
-        while f'llm_responses_total{{path="{CHAT}",status="499"}} 1.0' not in site.text("/metrics"):
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        counted = f'llm_responses_total{{path="{CHAT}",status="499"}} 1.0'
+        wait_until(lambda: counted in site.text("/metrics"), "the request is not counted")
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
 
 
 def test_a_server_that_stops_ends_its_streams_with_an_error() -> None:
-    model = FakeModel(always_replies("x" * 2000), step_s=0.005)
+    model = FakeModel(replies_for_ever("x"), max_context=1 << 40, step_s=0.005)
     service = service_of(model, Engine(model))
     with running(service) as site:
         body = json.dumps({"messages": [USER], "stream": True}).encode()

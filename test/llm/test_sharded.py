@@ -202,7 +202,7 @@ def test_requests_are_distributed_to_groups(folder: Path):
         for prompt, queue in zip(prompts, events, strict=True):
             engine.submit(GenerationRequest(prompt, Sampling(), max_tokens=12), queue.put)
         for tokens, queue in zip(expected, events, strict=True):
-            assert [queue.get(timeout=60).token for _ in tokens] == tokens
+            assert [queue.get(timeout=240).token for _ in tokens] == tokens
     finally:
         engine.close()
     # two of the four running sequences in each group

@@ -365,7 +365,7 @@ def test_sequences_continue_from_host_memory_and_prompts_are_scored(
         events: SimpleQueue[Any] = SimpleQueue()
         engine.submit(GenerationRequest(tokens, Sampling(logprobs=1), 3, **wanted), events.put)
         found = []
-        while isinstance(event := events.get(timeout=60), Generated):
+        while isinstance(event := events.get(timeout=240), Generated):
             found.append(event)
         return found, event
 

@@ -33,6 +33,9 @@ from tinygrad.sharding import current_topology
 
 Devices = tuple[str, ...]
 
+# of programs that hang: many times what a rank on a busy machine takes to say where it is
+HARD_LIMIT = 8
+
 
 def array(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(-8, 8, shape).astype(np.float32)
@@ -172,7 +175,7 @@ def example(devices: Devices) -> None:
 
 
 def loops(devices: Devices) -> None:
-    mpi.HARD_LIMIT = 2
+    mpi.HARD_LIMIT = HARD_LIMIT
     while ranks.rank() == 1:
         pass
     layouts(devices)
@@ -185,7 +188,7 @@ def exits(devices: Devices) -> None:
 
 
 def stops(devices: Devices) -> None:
-    mpi.HARD_LIMIT = 2
+    mpi.HARD_LIMIT = HARD_LIMIT
     if ranks.rank() == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
     layouts(devices)
@@ -206,7 +209,7 @@ def waits_for_ever(devices: Devices) -> None:
 
 
 def exchanges_for_ever(devices: Devices) -> None:
-    mpi.HARD_LIMIT = 2
+    mpi.HARD_LIMIT = HARD_LIMIT
     x = Tensor(array(8, 4)).shard(devices, 0).realize()
     while True:
         x.sum(0).realize()

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 60
+# only processes that hang take so long, however busy the machine is
+LIMIT_S = 240
 
 
 def launcher() -> str | None:
@@ -70,7 +71,7 @@ def run(
 
 def all_end(folder: Path) -> bool:
     """Whether the processes that have a folder in their command end soon after the launcher."""
-    end = time.monotonic() + 3
+    end = time.monotonic() + LIMIT_S
     while is_running := _is_running(folder):
         if time.monotonic() > end:
             break

@@ -149,10 +149,13 @@ def test_ranks_reply_as_one_process_and_sleep_while_idle(
         assert replies_of(server) == wanted
         processes = ranks_of(model)
         assert sorted(processes) == [0, 1]
-        before = [cpu_s(processes[rank]) for rank in range(2)]
-        time.sleep(IDLE_S)
-        used = [cpu_s(processes[rank]) - before[rank] for rank in range(2)]
-        assert max(used) < 0.05 * IDLE_S, used
+        until, used = time.monotonic() + LIMIT_S, [1.0]
+        # soon after the last reply, what it leaves may still be cleared up
+        while max(used) >= 0.05 * IDLE_S:
+            assert time.monotonic() < until, used
+            before = [cpu_s(processes[rank]) for rank in range(2)]
+            time.sleep(IDLE_S)
+            used = [cpu_s(processes[rank]) - before[rank] for rank in range(2)]
         # they wake up again
         assert server.complete(prompt="this", max_tokens=20, temperature=0) == wanted[-3]
         # Control-C at the launcher goes to all ranks

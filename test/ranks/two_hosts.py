@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ADDRESSES = ("10.99.0.1", "10.99.0.2")
-LINK_S = 20  # the most that a link may take to come up
+LINK_S = 120  # the most that a link may take to come up
 # in a namespace, under its host name
 ENTER = 'exec ip netns exec {name} unshare -u sh -c "hostname {name}; exec \\"\\$@\\"" _ "$@"'
 
