@@ -31,10 +31,11 @@ from tinygrad.apps.language.generation.grammar import (
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
-COMPILE_TIMEOUT_S = 2.0
+# of processor time, of which a busy machine gives little
+COMPILE_CPU_S = 2
+COMPILE_TIMEOUT_S = 10.0
 # for a process that starts, imports this package, and reads a vocabulary
 ANSWER_TIMEOUT_S = 60.0
-CPU_LIMIT_S = 10
 NICENESS = 10
 MEMORY_BYTES = 1 << 30
 
@@ -139,21 +140,28 @@ def _try_rules(rules: Rules, tokens: LLTokenizer, size: int) -> str | None:
         try:
             if receiving.poll(COMPILE_TIMEOUT_S):
                 error: str | None = receiving.recv()
-                return error
-            return f"it takes longer than {COMPILE_TIMEOUT_S:g} s to compile"
+            else:
+                error = f"it takes longer than {COMPILE_TIMEOUT_S:g} s to compile"
         except EOFError:
-            return "it takes too much memory to compile"
-        finally:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+            return _why_it_ended(os.waitpid(child, 0)[1])
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return error
+
+
+def _why_it_ended(status: int) -> str:
+    """The error of a trial whose process ended with a status before it sent one."""
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+        return f"it takes longer than {COMPILE_CPU_S} s to compile"
+    return "it takes too much memory to compile"
 
 
 def _compile(rules: Rules, tokens: LLTokenizer, size: int, sending: Connection) -> NoReturn:
     """The forked process: send the error of rules, and end."""
     try:
         _limit_memory()
-        # it ends by itself if nobody is left to kill it
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
+        # it ends by itself, also if nobody is left to kill it
+        resource.setrlimit(resource.RLIMIT_CPU, (COMPILE_CPU_S, COMPILE_CPU_S + 1))
         error = None
         try:
             compiled(rules, tokens, size)
