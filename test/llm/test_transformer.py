@@ -14,10 +14,11 @@ import pytest
 from test.devices import device_names
 from test.llm.reference import Reference
 from test.llm.tiny_models import CONTEXT, RECIPES, VOCAB, write_model
-from tinygrad import GlobalCounters, Tensor
+from tinygrad import Device, GlobalCounters, Tensor
 from tinygrad.apps.language.generation.engine import Engine, Finished, GenerationRequest
 from tinygrad.apps.language.generation.kv_cache import ContextOverflowError, KVCache
 from tinygrad.apps.language.generation.sampling import Generated, Sampling
+from tinygrad.apps.language.model import limits
 from tinygrad.apps.language.model.config import UnsupportedModelError
 from tinygrad.apps.language.model.transformer import PREFILL_CHUNK, Transformer
 from tinygrad.dtype import DType, dtypes
@@ -250,10 +251,24 @@ def test_a_full_context_is_an_error(path: Path):
     assert other.tokens == [] and len(cache.tokens) == 20
 
 
-@pytest.mark.parametrize("context", [10**12, 10**21])
-def test_a_context_that_no_memory_holds_is_an_error_that_says_so(path: Path, context: int):
-    with pytest.raises(MemoryError, match=f"a context of {context} tokens needs .* a smaller one"):
-        Transformer.from_gguf(path, max_context=context)
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16])
+def test_a_context_that_no_memory_holds_is_an_error_that_names_the_limit(
+    path: Path, monkeypatch: pytest.MonkeyPatch, count: int, dtype: DType
+):
+    devices = device_names(count)
+    model, _ = Transformer.from_gguf(path, 20, devices, dtype)
+    memory = model.new_cache().memory
+    # that of a GPU is not the host's
+    on_host = Device[devices[0]].allocator.addressable
+    cache_bytes = on_host * memory.nbytes() // int(memory.shape[3])
+    most = 10**9 // (cache_bytes + 8 * model.config.rope.dim)
+    monkeypatch.setattr(limits, "memory_limit", lambda: 10**9)
+    for context in (most + 1, 10**21):
+        expected = f"a context of {context} tokens needs .* GB .*; give .* at most {most}$"
+        with pytest.raises(MemoryError, match=expected):
+            Transformer.from_gguf(path, context, devices, dtype)
+    limits.check_context(model.config, model.layout, most, dtype)
 
 
 def test_the_default_context_is_that_of_the_model(loaded: Transformer):

@@ -10,6 +10,14 @@ from tinygrad.tensor import Tensor
 MAX_EXPERT_TOKENS = 8
 
 
+def hidden_blocks(file: WeightFile, layer: int) -> int:
+    """The blocks of a hidden vector, which are its indivisible units: each is on one device."""
+    name = f"blk.{layer}.ffn_down.weight"
+    if name not in file:
+        name = f"blk.{layer}.ffn_down_exps.weight"
+    return file.shape(name)[-1] // file.elements_per_block(name)
+
+
 class FeedForward:
     """`down(act(gate(x)) * up(x))` for hidden states (rows, length, dim)."""
 
@@ -17,7 +25,7 @@ class FeedForward:
         name = f"blk.{layer}.ffn_"
         self.gelu = config.gelu
         hidden = file.shape(f"{name}down.weight")[1]
-        units = hidden // file.elements_per_block(f"{name}down.weight")
+        units = hidden_blocks(file, layer)
         sharded = ShardedAxis(ROWS, units)
         if f"{name}gate.weight" in file:
             self.gate = file.projection(f"{name}gate", sharded)
@@ -39,8 +47,7 @@ class MixtureOfExperts:
         name = f"blk.{layer}.ffn_"
         self.config = config
         self.router = file.projection(f"{name}gate_inp")
-        hidden = file.shape(f"{name}down_exps.weight")[2]
-        units = hidden // file.elements_per_block(f"{name}down_exps.weight")
+        units = hidden_blocks(file, layer)
         self.gate = file.matrix(f"{name}gate_exps.weight", ShardedAxis(ROWS, units))
         self.up = file.matrix(f"{name}up_exps.weight", ShardedAxis(ROWS, units))
         self.down = file.matrix(f"{name}down_exps.weight", ShardedAxis(COLUMNS, units))

@@ -19,12 +19,12 @@ from tinygrad.apps.language.model.attention import Attention, StepTokens
 from tinygrad.apps.language.model.config import ModelConfig, read_config
 from tinygrad.apps.language.model.feed_forward import FeedForward, MixtureOfExperts
 from tinygrad.apps.language.model.layouts import Devices, ModelLayout
+from tinygrad.apps.language.model.limits import check_context, check_shards
 from tinygrad.apps.language.model.norm import Norm
 from tinygrad.apps.language.model.rotary import RotaryEmbedding
 from tinygrad.apps.language.model.weights import ROWS, ShardedAxis, WeightFile
 from tinygrad.dtype import DType, dtypes
 from tinygrad.jit import TinyJit
-from tinygrad.memory_limit import memory_limit
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 
@@ -113,7 +113,8 @@ class Transformer:
         shards the model, and perhaps "dp", which shards batches. Without `max_context`, it is that
         of the model, but at most 4096. `cache_dtype` is that of the KV cache; below float32, logits
         differ from the third digit on. Raises UnsupportedModelError for an unknown architecture,
-        FileFormatError for a file that is not valid, MemoryError for a `max_context` too large.
+        FileFormatError for a file that is not valid, MemoryError for a `max_context` too large,
+        ShardingError for more devices than the model can be sharded over.
         """
         file = WeightFile(gguf, ModelLayout(devices))
         config = read_config(file.metadata, file.shape("token_embd.weight")[0])
@@ -121,19 +122,13 @@ class Transformer:
             max_context = min(config.context_length, DEFAULT_CONTEXT)
         if max_context < 1:
             raise ValueError(f"max_context is {max_context}; it must be 1 or more")
+        check_shards(file)
+        check_context(config, file.layout, max_context, cache_dtype)
         return cls(file, config, max_context, cache_dtype), file.metadata
 
     def _rotaries(self, file: WeightFile) -> tuple[RotaryEmbedding, RotaryEmbedding]:
         """The rotary embeddings of layers with full and with sliding-window attention."""
         config, device = self.config, file.layout.replicated
-        # cosines and sines are computed on the host, in float64
-        needed = self.max_context * config.rope.dim * 8
-        if needed > memory_limit():
-            raise MemoryError(
-                f"a context of {self.max_context} tokens needs {needed / 1e9:.0f} GB for its "
-                f"rotary tables alone, more than the {memory_limit() / 1e9:.0f} GB of memory here; "
-                "give a smaller one"
-            )
         is_long = self.max_context > config.original_context
         for name in ("rope_freqs", "rope_factors_long" if is_long else "rope_factors_short"):
             if f"{name}.weight" in file:
