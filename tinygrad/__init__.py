@@ -3,6 +3,7 @@
 The names that programs import from here. `docs/design.md` says what each folder does.
 """
 
+import tinygrad.interrupt  # noqa: F401 - before the others, which take time
 from tinygrad import nn
 from tinygrad.device import Device
 from tinygrad.dtype import dtypes

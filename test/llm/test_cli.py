@@ -122,7 +122,7 @@ def test_an_interrupt_ends_the_reply_and_not_the_conversation(run: Run, model: F
     status, out, _ = talking(run, model, counts, stdin="one\ntwo")
     assert (status, out.splitlines()) == (0, ["", "1"])
     model.fails = KeyboardInterrupt()
-    assert talking(run, model, counts, "--prompt", "one")[0] == 130
+    assert talking(run, model, counts, "--prompt", "one") == (130, "", "interrupted\n")
 
 
 def test_a_full_context_is_reported(run: Run, model: FakeModel) -> None:

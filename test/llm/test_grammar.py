@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -21,7 +22,7 @@ from tinygrad.apps.language.generation.grammar import (
     json_rules,
 )
 from tinygrad.apps.language.generation.grammar_compiler import GrammarCompiler
-from tinygrad.apps.language.generation.grammar_process import NICENESS, PROCESS
+from tinygrad.apps.language.generation.grammar_process import NICENESS, PROCESS, GrammarProcess
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 pytest.importorskip("llguidance")
@@ -121,6 +122,16 @@ def test_multiples_that_take_long_are_refused_and_the_next_rules_compile(
     PROCESS.check(json_rules({"const": 1}), vocabulary)
     # only the trial was killed
     assert PROCESS._process is process
+
+
+def test_an_interrupt_does_not_end_the_process_that_compiles() -> None:
+    process = GrammarProcess()
+    process._start()
+    assert process._process is not None and process._process.pid is not None
+    os.kill(process._process.pid, signal.SIGINT)
+    process.check(json_rules({"const": 1}), Grammars(tokenizer(), VOCABULARY).vocabulary)
+    assert process._process.is_alive()
+    process._kill()
 
 
 def test_sequences_of_one_grammar_are_independent() -> None:

@@ -262,6 +262,31 @@ def test_a_reload_keeps_the_conversation(browser: Any) -> None:
             assert page.locator(".message").count() == 0
 
 
+def test_a_reload_keeps_the_message_being_written(browser: Any) -> None:
+    model = FakeModel()
+    with served(model) as site, opened(browser, site) as page:
+        field = page.locator("#input")
+        line = field.bounding_box()["height"]
+        field.type("one")
+        field.press("Shift+Enter")
+        field.type("two")
+        page.reload()
+        assert field.input_value() == "one\ntwo"
+        assert field.bounding_box()["height"] > line
+        field.press("Enter")
+        idle(page)
+        page.reload()
+        assert field.input_value() == ""
+        # what was written while another message failed is not lost, nor is that message
+        model.fails = RuntimeError("out of memory")
+        page.route("**/v1/chat/completions", lambda route: (field.type("next"), route.continue_()))
+        send(page, "first")
+        page.get_by_text("the model failed: out of memory").wait_for()
+        assert field.input_value() == "first\nnext"
+        page.reload()
+        assert field.input_value() == "first\nnext"
+
+
 def test_a_reload_while_a_reply_streams_keeps_what_there_is(browser: Any) -> None:
     model = FakeModel(LONG, max_context=200_000, step_s=0.002)
     with served(model, max_running=1) as site, opened(browser, site) as page:

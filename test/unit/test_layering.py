@@ -29,6 +29,7 @@ LAYERS = (
         "fast_enum",
         "fetch",
         "garbage",
+        "interrupt",
         "measure",
         "progress",
         "text",

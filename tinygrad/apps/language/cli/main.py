@@ -32,6 +32,7 @@ from tinygrad.apps.language.model.transformer import Transformer
 from tinygrad.apps.language.server.serve import serve
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 from tinygrad.dtype import to_dtype
+from tinygrad.interrupt import report_interrupt
 from tinygrad.settings import DEBUG
 from tinygrad.text import drop_output
 
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
+        report_interrupt()
         return INTERRUPTED
     except BrokenPipeError:
         drop_output()

@@ -17,6 +17,7 @@ import resource
 import signal
 import sys
 import threading
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import TYPE_CHECKING, NoReturn
@@ -84,7 +85,14 @@ class GrammarProcess:
         self._connection, theirs = context.Pipe()
         # it ends with this process, however that ends: its end of the pipe is closed
         self._process = context.Process(target=_serve, args=(theirs,), name="grammars", daemon=True)
-        self._process.start()
+        # an interrupt reaches all processes of a terminal, also before this one can ignore it; the
+        # first process starts another one, and unblocks interrupts then
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
     def _kill(self) -> None:
@@ -109,7 +117,6 @@ def lower_priority() -> None:
 
 def _serve(connection: Connection) -> None:
     """The process: an error or None for each vocabulary and each text of rules."""
-    # an interrupt of the server reaches all processes of its terminal
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lower_priority()
     tokens: LLTokenizer | None = None

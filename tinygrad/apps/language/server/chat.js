@@ -2,7 +2,7 @@
 const $ = id => document.getElementById(id);
 const log = $("log"), input = $("input"), send = $("send"), stop = $("stop");
 const SETTINGS = ["system", "temperature", "max-tokens", "key"];
-const CONVERSATION = "conversation";
+const CONVERSATION = "conversation", DRAFT = "draft";
 // {role, content, reasoning, note} each; the note says how a reply ended
 let messages = [];
 let running = null;
@@ -14,11 +14,15 @@ for (const name of SETTINGS) {
   $(name).addEventListener("change", () => stored?.setItem(name, $(name).value));
 }
 
-// the conversation is kept for reloads of this tab, a reply in progress with what there is of it
+// the conversation and the message being written are kept for reloads of this tab, a reply in
+// progress with what there is of it
 const tab = (() => { try { return window.sessionStorage; } catch { return null; } })();
+function store(name, text) {
+  try { tab?.setItem(name, text); } catch { /* it is longer than what a tab may store */ }
+}
+
 function keep(unfinished = []) {
-  try { tab?.setItem(CONVERSATION, JSON.stringify([...messages, ...unfinished])); }
-  catch { /* it is longer than what a tab may store */ }
+  store(CONVERSATION, JSON.stringify([...messages, ...unfinished]));
 }
 
 function kept() {
@@ -55,6 +59,7 @@ function addEnd(message, {content, note}) {
 }
 
 function restore() {
+  input.value = tab?.getItem(DRAFT) ?? "";
   messages = kept();
   for (const one of messages) {
     const message = addMessage(one.role, one.role === "user" ? one.content : "");
@@ -193,7 +198,7 @@ async function reply() {
   });
   keep();
   busy(false);
-  grow();
+  changed();
   input.focus();
 }
 
@@ -208,12 +213,12 @@ function noteOf({ended, usage}, own, seconds) {
   return usage ? speed(usage.completion_tokens) : "";
 }
 
-// a message without a reply can be sent again
+// a message without a reply can be sent again, before what was written meanwhile
 function takeBack(message) {
   const last = messages.pop();
   if (message.matches(".assistant")) message.previousElementSibling?.remove();
   message.remove();
-  if (!input.value) input.value = last.content;
+  input.value = [last.content, input.value].filter(text => text).join("\n");
 }
 
 function submit() {
@@ -224,18 +229,20 @@ function submit() {
   addMessage("user", text);
   keep();
   input.value = "";
-  grow();
+  changed();
   log.scrollTop = log.scrollHeight;
   reply();
 }
 
-function grow() {
+// the input has another text
+function changed() {
+  store(DRAFT, input.value);
   input.style.height = "auto";
   input.style.height = input.scrollHeight + 2 + "px";
 }
 
 $("form").addEventListener("submit", event => { event.preventDefault(); submit(); });
-input.addEventListener("input", grow);
+input.addEventListener("input", changed);
 input.addEventListener("keydown", event => {
   // during composition by an input method, Enter selects a character
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -270,5 +277,5 @@ async function nameModel() {
 }
 $("key").addEventListener("change", nameModel);
 restore();
-grow();
+changed();
 nameModel();
