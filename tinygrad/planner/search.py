@@ -242,20 +242,28 @@ class Search:
         ]
         while True:
             over, seconds, _ = self.key(self.planned[choice])
-            close = []
-            for number, placements in changes:
-                for other in self._neighbors(choice, number, placements):
-                    if self.is_better(other, choice):
-                        choice = other
-                    if self._is_close(other, choice):
-                        close.append((number, placements))
-                    self.graphs.pop(other, None)
+            choice, changes = self._improve_once(choice, changes)
             over_now, seconds_now, _ = self.key(self.planned[choice])
             if over_now > MAX_REMAINING_COST * over or (
                 not over and seconds_now >= MAX_REMAINING_COST * seconds
             ):
                 return choice
-            changes = list(dict.fromkeys(close))
+
+    def _improve_once(
+        self, choice: Choice, changes: list[tuple[int, Placements]]
+    ) -> tuple[Choice, list[tuple[int, Placements]]]:
+        """Try each change of a group to other placements. Returns the best choice, and the changes
+        that may improve it further.
+        """
+        close: dict[tuple[int, Placements], None] = {}
+        for number, placements in changes:
+            for other in self._neighbors(choice, number, placements):
+                if self.is_better(other, choice):
+                    choice = other
+                if self._is_close(other, choice):
+                    close[number, placements] = None
+                self.graphs.pop(other, None)
+        return choice, list(close)
 
     def _neighbors(self, choice: Choice, number: int, placements: Placements) -> Iterator[Choice]:
         """`choice` with other placements of a group, if they differ along one mesh dimension or

@@ -245,14 +245,19 @@ def find_cards() -> tuple[tuple[tuple[Any, Any], ...], tuple[str, ...]]:
     unusable: list[str] = []
     for platform in platforms:
         with contextlib.suppress(cl.Error):
-            cards = [card for card in platform.get_devices() if _has_shared_memory(card)]
-            context = cl.Context(cards) if cards else None
-            for card in cards:
-                if reason := _refusal(context, card):
-                    unusable.append(f"{platform.version} cannot compile for {card.name}: {reason}")
-                else:
-                    found.append((context, card))
+            _add_cards(platform, found, unusable)
     return tuple(found), tuple(unusable)
+
+
+def _add_cards(platform: Any, found: list[tuple[Any, Any]], unusable: list[str]) -> None:
+    """Add the devices of a driver to those that can be used, or why they cannot."""
+    cards = [card for card in platform.get_devices() if _has_shared_memory(card)]
+    context = cl.Context(cards) if cards else None
+    for card in cards:
+        if reason := _refusal(context, card):
+            unusable.append(f"{platform.version} cannot compile for {card.name}: {reason}")
+        else:
+            found.append((context, card))
 
 
 def _refusal(context: Any, card: Any) -> str:

@@ -101,13 +101,13 @@ class DiskFile:
     def _create(self, is_missing: bool) -> None:
         with _described(self.path, f"create it with {self.nbytes} bytes"):
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-            with os.fdopen(descriptor, "r+b", buffering=0) as file:
-                try:
+            try:
+                with os.fdopen(descriptor, "r+b", buffering=0) as file:
                     file.truncate(self.nbytes)
-                except OSError:
-                    if is_missing:
-                        self.path.unlink(missing_ok=True)
-                    raise
+            except OSError:
+                if is_missing:
+                    self.path.unlink(missing_ok=True)
+                raise
 
     def is_replaced(self) -> bool:
         """Whether the path is missing or another file by now. Raises FileError if it is this file
@@ -183,9 +183,13 @@ class DiskFile:
         with contextlib.closing(self.open("r+b")) as file:
             for offset, part in zip(offsets, parts, strict=True):
                 with _described(self.path, f"write {part.nbytes} bytes at {offset}"):
-                    file.seek(offset)
-                    while part.nbytes:
-                        part = part[file.write(part) :]
+                    _write_all(file, offset, part)
+
+
+def _write_all(file: Any, offset: int, part: memoryview) -> None:
+    file.seek(offset)
+    while part.nbytes:
+        part = part[file.write(part) :]
 
 
 class DiskRegion:

@@ -59,15 +59,19 @@ class _Removal:
         while self.dead and _lock.acquire(False):
             is_outermost, self.is_running = not self.is_running, True
             try:
-                while is_outermost and self.dead:
-                    ref = self.dead.popleft()
-                    if ref.key is not None:
-                        del table[ref.key]
+                if is_outermost:
+                    self._remove_entries()
             finally:
                 self.is_running = not is_outermost
                 _lock.release()
             if not is_outermost:
                 return
+
+    def _remove_entries(self) -> None:
+        while self.dead:
+            ref = self.dead.popleft()
+            if ref.key is not None:
+                del table[ref.key]
 
 
 _removal = _Removal()

@@ -119,12 +119,13 @@ def _rewrite_sources_first(
             continue
         ready = True
         for x in reversed(node.src):
-            if x not in done:
-                if x._settled is mark:
-                    done[x] = x
-                else:
-                    stack.append(x)
-                    ready = False
+            if x in done:
+                continue
+            if x._settled is mark:
+                done[x] = x
+            else:
+                stack.append(x)
+                ready = False
         if not ready:
             continue
         src = tuple([done[x] for x in node.src])

@@ -61,12 +61,16 @@ class FreeRanges:
             return found
         for source in node.src:
             if source not in known:
-                for x in node.toposort(gate=lambda u: u not in known):
-                    if x not in known:
-                        known[x] = self._of(x)
+                self._add_all(node)
                 return known[node]
         found = known[node] = self._of(node)
         return found
+
+    def _add_all(self, root: UOp) -> None:
+        known = self.known
+        for x in root.toposort(gate=lambda u: u not in known):
+            if x not in known:
+                known[x] = self._of(x)
 
     def stride(self, index: UOp, axis: UOp) -> int | None:
         """The stride of `index` along `axis`; None if it is not constant."""

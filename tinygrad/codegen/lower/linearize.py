@@ -7,6 +7,8 @@ hoisted to the outermost loop possible, so no later pass moves loop-invariant co
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tinygrad.codegen.analysis.ranges import FreeRanges, loops_of
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
@@ -126,26 +128,30 @@ def _emit(
     result: list[UOp],
 ) -> None:
     """Append the contents of one loop."""
-    inside = members.get(axis, {})
+    for entity in _in_order(members.get(axis, {}), before):
+        result.append(entity)
+        if entity.op is Ops.RANGE:
+            _emit(entity, members, before, result)
+            result.append(UOp(Ops.END, dtypes.void, (entity,)))
+
+
+def _in_order(inside: dict[UOp, int], before: dict[UOp, dict[UOp, None]]) -> Iterator[UOp]:
+    """The contents of a loop, each after those that come before it."""
     done: set[UOp] = set()
     opened: set[UOp] = set()
-    for first in inside:
-        stack = [first]
-        while stack:
-            entity = stack[-1]
-            if entity in done:
-                stack.pop()
-                continue
-            waiting = [x for x in before.get(entity, ()) if x not in done and x in inside]
-            if waiting:
-                if entity in opened:
-                    raise LoopOrderError(f"{entity.op.name} would have to come before itself")
-                opened.add(entity)
-                stack += waiting
-                continue
+    stack = list(reversed(inside))
+    while stack:
+        entity = stack[-1]
+        if entity in done:
+            stack.pop()
+            continue
+        waiting = [x for x in before.get(entity, ()) if x not in done and x in inside]
+        if not waiting:
             stack.pop()
             done.add(entity)
-            result.append(entity)
-            if entity.op is Ops.RANGE:
-                _emit(entity, members, before, result)
-                result.append(UOp(Ops.END, dtypes.void, (entity,)))
+            yield entity
+            continue
+        if entity in opened:
+            raise LoopOrderError(f"{entity.op.name} would have to come before itself")
+        opened.add(entity)
+        stack += waiting

@@ -31,12 +31,12 @@ def input_lifetimes(launches: list[list[ScheduleItem]], inputs: Inputs) -> Lifet
     """The lifetimes of `inputs` in these launches."""
     numbers = inputs.numbers
     found = Lifetimes({}, [-1] * len(inputs.buffers))
-    for position, launch in enumerate(launches):
-        for item in launch:
-            written = {b.base or b for b in item.written}
-            for root in {b.base or b for b in item.bufs}:
-                if root in numbers:
-                    found.last_use[numbers[root]] = position
-                elif root in written:
-                    found.first_write.setdefault(root, position)
+    items = [(position, item) for position, launch in enumerate(launches) for item in launch]
+    for position, item in items:
+        written = {b.base or b for b in item.written}
+        for root in {b.base or b for b in item.bufs}:
+            if root in numbers:
+                found.last_use[numbers[root]] = position
+            elif root in written:
+                found.first_write.setdefault(root, position)
     return found

@@ -11,6 +11,7 @@ import atexit
 import contextvars
 import sys
 import threading
+from itertools import chain
 from pathlib import Path
 
 from tinygrad.execution.wire import current_wire, entered_wire
@@ -59,9 +60,8 @@ class Saving:
     def _run(self) -> None:
         try:
             with entered_wire(self._wire), write_together(self.path) as file:
-                for piece in self._pieces:
-                    for nbytes in piece.write(file):
-                        self.written += nbytes
+                for nbytes in chain.from_iterable(piece.write(file) for piece in self._pieces):
+                    self.written += nbytes
                 # tensors may have been loaded from the old file meanwhile
                 exclusive(keep_replaced)(self.path)
         except BaseException as error:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import cast
+from dataclasses import dataclass
+from typing import TypeAlias, cast
 
 from tinygrad.caches import cached_function
 from tinygrad.helpers import prod
@@ -50,94 +51,121 @@ def tile_counts(shape: Sequence[sint], tile: Sequence[sint]) -> tuple[int, ...]:
     )
 
 
-def tile_messages(
-    source: TensorDevice,
-    target: TensorDevice,
-    shape: Sizes,
-    padded: Sizes,
-    tile: Sizes,
-    cell: Sizes,
-    local: LocalDevices,
-) -> tuple[Message, ...]:
-    """The local messages of all tiles that do not start past the end of `shape`. `padded` is the
-    shape of the array that both layouts cut into equal blocks.
+@dataclass(frozen=True)
+class Tiles:
+    """The tiles of an array of `shape`. Padded to `padded`, both layouts cut it into equal blocks,
+    and these into tiles of shape `tile`, each of cells of shape `cell`.
     """
-    # slots count cells, so arrays of as many cells have equal messages
-    shape, padded, tile, cell = (in_cells(x, cell) for x in (shape, padded, tile, cell))
-    return _tile_messages(source, target, shape, padded, tile, cell, local)
+
+    source: TensorDevice
+    target: TensorDevice
+    shape: Sizes
+    padded: Sizes
+    tile: Sizes
+    cell: Sizes
+
+    def in_cells(self) -> Tiles:
+        """The same tiles with all shapes in units of cells; sizes of 0 and symbolic ones are
+        unchanged.
+        """
+        sizes = self.shape, self.padded, self.tile, self.cell
+        shape, padded, tile, cell = (_in_units(x, self.cell) for x in sizes)
+        return Tiles(self.source, self.target, shape, padded, tile, cell)
+
+    @property
+    def routes(self) -> Routes:
+        """The routes of all pieces."""
+        return Routes(as_layout(self.source), as_layout(self.target), self.padded)
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The number of tiles along each axis of a block of the source."""
+        return tile_counts(local_shape(self.source, self.padded), self.tile)
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """The number of tiles along each axis of a block of the target."""
+        return tile_counts(local_shape(self.target, self.padded), self.tile)
 
 
-def in_cells(shape: Sizes, cell: Sizes) -> Sizes:
-    """A shape in units of cells; sizes of 0 and symbolic ones are unchanged."""
+def _in_units(shape: Sizes, unit: Sizes) -> Sizes:
     return tuple(
         size // length if isinstance(size, int) and isinstance(length, int) and length else size
-        for size, length in zip(shape, cell, strict=True)
+        for size, length in zip(shape, unit, strict=True)
     )
 
 
+def tile_messages(tiles: Tiles, local: LocalDevices) -> tuple[Message, ...]:
+    """The local messages of all tiles that do not start past the end of the array."""
+    # slots count cells, so arrays of as many cells have equal messages
+    return _messages_in_cells(tiles.in_cells(), local)
+
+
 @cached_function(1024)
-def _tile_messages(
-    source: TensorDevice,
-    target: TensorDevice,
-    shape: Sizes,
-    padded: Sizes,
-    tile: Sizes,
-    cell: Sizes,
-    local: LocalDevices,
-) -> tuple[Message, ...]:
-    routes = Routes(as_layout(source), as_layout(target), padded)
-    cells = tile_counts(tile, cell)
+def _messages_in_cells(tiles: Tiles, local: LocalDevices) -> tuple[Message, ...]:
+    is_one_cell = prod(tile_counts(tiles.tile, tiles.cell)) == 1
+    has_padding = tiles.padded != tiles.shape
+    found = _cell_messages if has_padding or not is_one_cell else _tile_messages
+    return tuple(sorted(found(tiles, local)))
+
+
+def _tile_messages(tiles: Tiles, local: LocalDevices) -> Iterator[Message]:
+    """One message for each tile, of one cell."""
+    held, wanted = tiles.held, tiles.wanted
+    places = list(_places(tiles.tile, held, wanted))
+    for target, source, region in local_pieces(tiles.routes, local):
+        # most pieces are one tile
+        slots = _slots_of_one_tile(region, places)
+        if slots is not None:
+            yield Message(target, slots[0], source, slots[1], 1)
+            continue
+        for position in _positions(region, tiles.tile):
+            slots = _tile_number(position, wanted), _tile_number(position, held)
+            yield Message(target, slots[0], source, slots[1], 1)
+
+
+def _cell_messages(tiles: Tiles, local: LocalDevices) -> Iterator[Message]:
+    """A message for each contiguous range of the cells of a tile that lie within the array."""
+    shape, tile, held, wanted = tiles.shape, tiles.tile, tiles.held, tiles.wanted
+    cells = tile_counts(tile, tiles.cell)
     per_tile = prod(cells)
-    held = tile_counts(local_shape(source, padded), tile)
-    wanted = tile_counts(local_shape(target, padded), tile)
-    messages: list[Message] = []
-    if padded == shape and per_tile == 1:
-        places = list(_places(tile, held, wanted))
-        for piece in local_pieces(routes, local):
-            # most pieces are one tile
-            target_slot = source_slot = 0
-            for axis, length, (held_count, held_stride), (count, stride) in places:
-                start, stop = piece.region[axis]
-                if stop - start > length:
-                    break
-                source_slot += start // length % held_count * held_stride
-                target_slot += start // length % count * stride
-            else:
-                messages.append(Message(piece.target, target_slot, piece.source, source_slot, 1))
+    has_padding = tiles.padded != shape
+    for target, source, region in local_pieces(tiles.routes, local):
+        for position in _positions(region, tile):
+            if has_padding and _is_past_end(position, tile, shape):
                 continue
-            messages += [
-                Message(
-                    piece.target, _tile_number(at, wanted), piece.source, _tile_number(at, held), 1
-                )
-                for at in _positions(piece.region, tile)
-            ]
-        return tuple(sorted(messages))
-    for piece in local_pieces(routes, local):
-        for position in _positions(piece.region, tile):
-            ranges = [(0, 1)]
-            if padded != shape:
-                if _is_past_end(position, tile, shape):
-                    continue
-                ranges = _ranges_inside(position, tile, cell, cells, shape)
             target_slot = _tile_number(position, wanted) * per_tile
             source_slot = _tile_number(position, held) * per_tile
-            messages += [
-                Message(piece.target, target_slot + at, piece.source, source_slot + at, count)
-                for at, count in ranges
-            ]
-    return tuple(sorted(messages))
+            ranges = [(0, 1)]
+            if has_padding:
+                ranges = _ranges_inside(position, tile, tiles.cell, cells, shape)
+            for at, count in ranges:
+                yield Message(target, target_slot + at, source, source_slot + at, count)
 
 
-def _places(
-    tile: Sizes, held: tuple[int, ...], wanted: tuple[int, ...]
-) -> Iterator[tuple[int, int, tuple[int, int], tuple[int, int]]]:
-    """Each axis along which a block has several tiles: the length of a tile, and the number of
-    tiles and the stride of their numbers in a held and in a wanted block.
-    """
+Place: TypeAlias = tuple[int, int, tuple[int, int], tuple[int, int]]
+"""An axis, the length of a tile along it, and the number of tiles and the stride of their numbers
+in a held and in a wanted block."""
+
+
+def _places(tile: Sizes, held: tuple[int, ...], wanted: tuple[int, ...]) -> Iterator[Place]:
+    """Each axis along which a block has several tiles."""
     for axis, (length, a, b) in enumerate(zip(tile, held, wanted, strict=True)):
         if a > 1 or b > 1:
             strides = prod(held[axis + 1 :]), prod(wanted[axis + 1 :])
             yield axis, cast(int, length), (a, strides[0]), (b, strides[1])
+
+
+def _slots_of_one_tile(region: Region, places: list[Place]) -> tuple[int, int] | None:
+    """The numbers of a tile in the wanted and the held block; None for a box of several tiles."""
+    target_slot = source_slot = 0
+    for axis, length, (held_count, held_stride), (count, stride) in places:
+        start, stop = region[axis]
+        if stop - start > length:
+            return None
+        source_slot += start // length % held_count * held_stride
+        target_slot += start // length % count * stride
+    return target_slot, source_slot
 
 
 def _tile_number(position: tuple[int, ...], counts: tuple[int, ...]) -> int:

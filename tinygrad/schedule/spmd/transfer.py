@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -38,8 +39,8 @@ from tinygrad.schedule.spmd.local import (
     slice_axis,
     slice_block,
 )
-from tinygrad.schedule.spmd.local_messages import local_pieces
-from tinygrad.schedule.spmd.tile_messages import tile_counts, tile_messages, tile_shape
+from tinygrad.schedule.spmd.local_messages import LocalPiece, local_pieces
+from tinygrad.schedule.spmd.tile_messages import Tiles, tile_counts, tile_messages, tile_shape
 from tinygrad.schedule.storage_views import contiguous_range, is_storage
 from tinygrad.sharding import (
     Interval,
@@ -231,7 +232,9 @@ def _transfer_tiles(
     arg = TransferArg(
         device=local_device(target),
         shape=(prod(target_counts) * prod(cells), *(cast(int, c) for c in cell)),
-        messages=tile_messages(source, target, shape, padded, tile, cell, current_local_devices()),
+        messages=tile_messages(
+            Tiles(source, target, shape, padded, tile, cell), current_local_devices()
+        ),
         info=info,
     )
     received = interleave(UOp(Ops.TRANSFER, value.dtype, (packed,), arg), target_counts, *levels)
@@ -271,10 +274,23 @@ def _transfer_ranges(
                 pieces=high - low,
             )
         )
-    block = local_shape(target, shape)
+    return _received(packed, order, local_shape(target, shape), target, messages, info)
+
+
+def _received(
+    packed: UOp,
+    order: tuple[int, ...],
+    block: tuple[sint, ...],
+    target: TensorDevice,
+    messages: list[Message],
+    info: CommInfo,
+) -> UOp:
+    """A block of shape `block` of what each device receives of a value whose axes are permuted to
+    `order`.
+    """
     sizes = tuple(cast(int, block[a]) for a in order)
     arg = TransferArg(local_device(target), sizes, tuple(sorted(messages)), info)
-    received = UOp(Ops.TRANSFER, value.dtype, (packed,), arg)
+    received = UOp(Ops.TRANSFER, packed.dtype, (packed,), arg)
     return permute_axes(received, tuple(argsort(order)))
 
 
@@ -296,7 +312,10 @@ def _exchange_halo(
     block = source.span(axis, shape)[2]
     first, _, size = target.span(axis, shape)
     order = _axis_first(axis, len(shape))
-    pieces = list(local_pieces(Routes(source, target, shape), current_local_devices()))
+    pieces: defaultdict[int, list[LocalPiece]] = defaultdict(list)
+    for piece in local_pieces(Routes(source, target, shape), current_local_devices()):
+        ends = [device_block(source, axis, d) for d in (piece.source, piece.target)]
+        pieces[ends[0] - ends[1]].append(piece)
     parts: list[UOp] = []
     for distance in range(first // block, (first + size - 1) // block + 1):
         # the range that the neighbour at this distance holds of the target's block
@@ -304,18 +323,12 @@ def _exchange_halo(
         part = slice_axis(value, axis, low - distance * block, high - distance * block)
         if distance:
             messages: list[Message] = []
-            for target_number, source_number, region in pieces:
-                blocks = [device_block(source, axis, d) for d in (source_number, target_number)]
-                if blocks[0] - blocks[1] == distance:
-                    start, end = region[axis]
-                    slot = start - device_start(target, axis, shape, target_number) - low + first
-                    message = Message(target_number, slot, source_number, slot, end - start)
-                    messages.append(message)
+            for piece in pieces[distance]:
+                start, end = piece.region[axis]
+                slot = start - device_start(target, axis, shape, piece.target) - low + first
+                messages.append(Message(piece.target, slot, piece.source, slot, end - start))
             packed = permute_axes(part, order)
-            sizes = cast(tuple[int, ...], packed.shape)
-            arg = TransferArg(local_device(target), sizes, tuple(sorted(messages)), info)
-            received = UOp(Ops.TRANSFER, value.dtype, (packed,), arg)
-            part = permute_axes(received, tuple(argsort(order)))
+            part = _received(packed, order, part.shape, target, messages, info)
         parts.append(pad_axis(part, axis, low - first, first + size - high))
     join = Ops.OR if value.dtype is dtypes.bool else Ops.ADD
     joined = functools.reduce(lambda a, b: a.alu(join, b), parts)

@@ -33,10 +33,10 @@ def talk(conversation: Conversation) -> int:
         if sys.stdin.isatty():
             print(f"{conversation.loaded.name}; /help lists the commands", file=sys.stderr)
         while (line := _read()) is not None:
-            if line.startswith("/"):
-                if not _command(conversation, line):
-                    break
-            elif line.strip() and not _reply(conversation, line):
+            is_command = line.startswith("/")
+            if is_command and not _command(conversation, line):
+                break
+            if not is_command and line.strip() and not _reply(conversation, line):
                 failed += 1
     return failed
 

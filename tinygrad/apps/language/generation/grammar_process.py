@@ -124,16 +124,21 @@ def _serve(connection: Connection) -> None:
     with contextlib.suppress(EOFError):
         while True:
             question = connection.recv()
-            error = None
             if isinstance(question, VocabularyBytes):
-                try:
-                    tokens, size = question.tokens_of_llguidance(), len(question.tokens)
-                except ImportError as caught:
-                    error = str(caught)
+                tokens, error = _try_vocabulary(question)
+                size = len(question.tokens)
             else:
                 assert tokens is not None
                 error = _try_rules(question, tokens, size)
             connection.send(error)
+
+
+def _try_vocabulary(vocabulary: VocabularyBytes) -> tuple[LLTokenizer | None, str | None]:
+    """The vocabulary as llguidance takes it, or why that cannot be imported."""
+    try:
+        return vocabulary.tokens_of_llguidance(), None
+    except ImportError as caught:
+        return None, str(caught)
 
 
 def _try_rules(rules: Rules, tokens: LLTokenizer, size: int) -> str | None:

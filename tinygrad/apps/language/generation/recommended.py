@@ -63,10 +63,9 @@ def recommended_sampling(metadata: Mapping[str, Any], name: str) -> dict[str, fl
 
 def _family(*names: Any) -> dict[str, float]:
     """The parameters of the family that the first of some names has, or `OTHERS`."""
-    for name in names:
-        if isinstance(name, str):
-            plain = re.sub("[-_ ]", "", name.lower()).removeprefix("meta")
-            for start, known in FAMILIES.items():
-                if plain.startswith(start):
-                    return known
+    for name in (x for x in names if isinstance(x, str)):
+        plain = re.sub("[-_ ]", "", name.lower()).removeprefix("meta")
+        for start, known in FAMILIES.items():
+            if plain.startswith(start):
+                return known
     return OTHERS

@@ -245,18 +245,23 @@ async def _body(request: Request) -> Json:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "the Content-Type must be application/json")
-    body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
-            async for part in request.stream():
-                body += part
-                if len(body) > MAX_BODY_BYTES:
-                    raise ApiError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+            body = await _bytes_of(request)
     except TimeoutError as error:
         raise ApiError(408, f"the body did not come within {BODY_TIMEOUT_S} s") from error
     except ClientDisconnect as error:
         raise _disconnected_error() from error
-    return dict(parse_json(bytes(body)))
+    return dict(parse_json(body))
+
+
+async def _bytes_of(request: Request) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            raise ApiError(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+    return bytes(body)
 
 
 async def _whole(request: Request, choices: ChoiceStream, response: ApiResponse) -> Response:
@@ -297,11 +302,9 @@ async def _chunks(
     started = set[int]()
     try:
         async for update in choices.updates():
-            if update.choice not in started:
-                started.add(update.choice)
-                for chunk in response.start(update.choice):
-                    yield chunk
-            for chunk in response.chunk(update):
+            first = () if update.choice in started else response.start(update.choice)
+            started.add(update.choice)
+            for chunk in (*first, *response.chunk(update)):
                 yield chunk
         if include_usage:
             yield response.usage_chunk(choices.usage)

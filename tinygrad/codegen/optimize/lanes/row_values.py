@@ -7,6 +7,7 @@ the sum and the outputs read them there.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from tinygrad.codegen.analysis.alpha_equivalence import is_alpha_equivalent
@@ -50,16 +51,14 @@ def _shared_values(nest: Nest) -> Iterator[tuple[UOp, UOp, UOp, UOp]]:
     free = FreeRanges()
     outside = store.src[1].toposort(gate=lambda u: u.op is not Ops.REDUCE)
     reduces = [u for u in outside if u.op is Ops.REDUCE and len(u.src) == 2]
-    for value in outside:
-        if value.op not in SLOW_OPERATIONS:
+    expensive = [u for u in outside if u.op in SLOW_OPERATIONS]
+    for value, reduce in itertools.product(expensive, reduces):
+        reduced = reduce.src[1]
+        own = [r for r in loops_of(store) if r in free[value] and r not in free[reduce]]
+        if len(own) != 1 or own[0].src != reduced.src or not MIN_ROW <= extent(reduced):
             continue
-        for reduce in reduces:
-            reduced = reduce.src[1]
-            own = [r for r in loops_of(store) if r in free[value] and r not in free[reduce]]
-            if len(own) != 1 or own[0].src != reduced.src or not MIN_ROW <= extent(reduced):
-                continue
-            if extent(reduced) * value.dtype.itemsize > MAX_ROW_BYTES:
-                continue
-            for equal in reduce.src[0].toposort():
-                if equal.op is value.op and is_alpha_equivalent(value, equal, {own[0]: reduced}):
-                    yield value, own[0], equal, reduced
+        if extent(reduced) * value.dtype.itemsize > MAX_ROW_BYTES:
+            continue
+        for equal in reduce.src[0].toposort():
+            if equal.op is value.op and is_alpha_equivalent(value, equal, {own[0]: reduced}):
+                yield value, own[0], equal, reduced

@@ -8,6 +8,7 @@ sums of products have one register tile, whose cost is that of all of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tinygrad.codegen.analysis.accesses import index_of
@@ -192,6 +193,18 @@ class _Operands:
         return any(s is None or abs(s) * self.panel.dtype.itemsize >= 256 for s in strides)
 
 
+def _tiles_of_two_axes(
+    axes: list[UOp], max_rows: int, others: int
+) -> Iterator[tuple[tuple[UOp, int], int]]:
+    """Each of some axes with a number of its rows that a tile takes besides those of another axis,
+    and the number of such tiles of `others` elements in all.
+    """
+    for axis in axes:
+        size = extent(axis)
+        for rows in range(2, min(max_rows, size) + 1):
+            yield (axis, rows), ceildiv(size, rows) * (others // size)
+
+
 class _Search:
     """The search for one choice of the panel side."""
 
@@ -236,13 +249,12 @@ class _Search:
                     continue
                 blocks = ceildiv(n, f)
                 candidates.append(_RowTile(((first, f),), f, blocks * (total // n)))
-                if f == 1 or f * 2 > max_rows:
-                    continue
-                for second in axes[i + 1 :]:
-                    m = extent(second)
-                    for g in range(2, min(max_rows // f, m) + 1):
-                        tiles = blocks * ceildiv(m, g) * (total // (n * m))
-                        candidates.append(_RowTile(((first, f), (second, g)), f * g, tiles))
+                if f > 1:
+                    both = _tiles_of_two_axes(axes[i + 1 :], max_rows // f, total // n)
+                    candidates += [
+                        _RowTile(((first, f), second), f * second[1], blocks * tiles)
+                        for second, tiles in both
+                    ]
         return candidates
 
     def along(self, axis: UOp) -> Tiling | None:
@@ -256,29 +268,33 @@ class _Search:
         panels = [x.panel_along(axis, others) for x in self.sums]
         store_cost = self.store_cost(axis)
         best: Tiling | None = None
-        for lanes in (self.max_lanes, self.max_lanes // 2, self.max_lanes // 4):
-            if lanes < 4 or (lanes > 4 and lanes >= 2 * n):
-                continue
-            for vectors, tiles in self.row_tiles.items():
-                if vectors > 1 and (vectors - 1) * lanes >= n:
-                    continue
-                for tile in tiles:
-                    staged = tuple(i for i, x in enumerate(panels) if x.is_staged(tile.tiles))
-                    cost = store_cost + self.cost_of(panels, tile, lanes, vectors, staged)
-                    if best is None or cost < best.cost:
-                        rows = dict(tile.factors)
-                        best = Tiling(
-                            self.side,
-                            axis,
-                            lanes,
-                            vectors,
-                            rows,
-                            staged,
-                            self.rows_staged,
-                            len(self.sums),
-                            cost,
-                        )
+        for lanes, vectors in self.widths(n):
+            for tile in self.row_tiles[vectors]:
+                staged = tuple(i for i, x in enumerate(panels) if x.is_staged(tile.tiles))
+                cost = store_cost + self.cost_of(panels, tile, lanes, vectors, staged)
+                if best is None or cost < best.cost:
+                    rows = dict(tile.factors)
+                    best = Tiling(
+                        self.side,
+                        axis,
+                        lanes,
+                        vectors,
+                        rows,
+                        staged,
+                        self.rows_staged,
+                        len(self.sums),
+                        cost,
+                    )
         return best
+
+    def widths(self, size: int) -> Iterator[tuple[int, int]]:
+        """The lanes and the number of vectors of a tile along an axis of `size` elements."""
+        for lanes in (self.max_lanes, self.max_lanes // 2, self.max_lanes // 4):
+            if lanes < 4 or (lanes > 4 and lanes >= 2 * size):
+                continue
+            for vectors in self.row_tiles:
+                if vectors == 1 or (vectors - 1) * lanes < size:
+                    yield lanes, vectors
 
     def cost_of(
         self,

@@ -53,13 +53,14 @@ def element_options(nest: Nest) -> list[Elements]:
     best = choose_elements(nest)
     shared = independent_loops(nest)
     widest = best_lanes(nest, shared[-1]) if shared else 1
-    limit = nest.renderer.target.block_threads
     options = {best: None}
-    for threads in (64, 128, 256, 512) if nest.threads is None else (nest.threads,):
-        for lanes in (x for x in (1, 2, 4, 8, 16) if x <= widest):
-            for each in (1, 2, 4):
-                if shared and threads <= limit:
-                    options[replace(best, threads=threads, lanes=lanes, each=each)] = None
+    if not shared:
+        return [best]
+    counts = (64, 128, 256, 512) if nest.threads is None else (nest.threads,)
+    fitting = [x for x in counts if x <= nest.renderer.target.block_threads]
+    widths = [x for x in (1, 2, 4, 8, 16) if x <= widest]
+    for threads, lanes, each in itertools.product(fitting, widths, (1, 2, 4)):
+        options[replace(best, threads=threads, lanes=lanes, each=each)] = None
     return list(options)
 
 

@@ -110,19 +110,26 @@ def group_options(nest: Nest, rows: Rows) -> list[Group]:
     if nest.renderer.target.warp == 1:
         limit = min(limit, MAX_UNSHUFFLED)
     options = {best: None}
-    threads = best.threads if nest.threads is not None or not rows.loops else 64
-    while threads <= min(MAX_GROUP, nest.renderer.target.block_threads):
-        group = 2
-        while group <= min(limit, threads, 2 * rows.size):
+    max_threads = min(MAX_GROUP, nest.renderer.target.block_threads)
+    if nest.threads is not None or not rows.loops:
+        thread_counts = [best.threads] if best.threads <= max_threads else []
+    else:
+        thread_counts = doublings(64, max_threads)
+    for threads in thread_counts:
+        groups = doublings(2, min(limit, threads, 2 * rows.size))
+        for group in groups if rows.loops else {threads}.intersection(groups):
             for lanes in {1, best.lanes}:
-                option = replace(best, threads=threads, group=group, lanes=lanes)
-                if rows.loops or group == threads:
-                    options[option] = None
-            group *= 2
-        if nest.threads is not None or not rows.loops:
-            break
-        threads *= 2
+                options[replace(best, threads=threads, group=group, lanes=lanes)] = None
     return list(options)
+
+
+def doublings(first: int, limit: int) -> list[int]:
+    """`first`, twice as much, and so on up to `limit`."""
+    found: list[int] = []
+    while first <= limit:
+        found.append(first)
+        first *= 2
+    return found
 
 
 def choose_group(nest: Nest, rows: Rows) -> Group | None:

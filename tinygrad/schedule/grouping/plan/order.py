@@ -103,15 +103,22 @@ class _UnitOrder:
                 writers.setdefault(memory, []).append(unit)
         for memory, assignments in writers.items():
             assignments.sort(key=lambda unit: cast(int, unit.overwrites[memory].arg))
-            oldest = readers.get(memory, [])
             for position, unit in enumerate(assignments):
-                after[unit].update(self.affected(oldest, unit, memory))
-                for earlier in assignments[:position]:
-                    content = content_of(earlier.overwrites[memory])
-                    after[unit].update(self.affected(readers.get(content, []), unit, memory))
-                    if unit not in oldest:
-                        after[unit].add(earlier)
+                after[unit] |= self.before_assignment(unit, memory, assignments[:position], readers)
                 after[unit].discard(unit)
+
+    def before_assignment(
+        self, unit: Unit, memory: UOp, earlier: list[Unit], readers: dict[UOp, list[Unit]]
+    ) -> set[Unit]:
+        """The units that run before an assignment to `memory`: the `earlier` ones to it, and the
+        readers of all contents before it.
+        """
+        oldest = readers.get(memory, [])
+        found = set(self.affected(oldest, unit, memory))
+        for assignment in earlier:
+            content = content_of(assignment.overwrites[memory])
+            found.update(self.affected(readers.get(content, []), unit, memory))
+        return found if unit in oldest else found.union(earlier)
 
     def affected(self, readers: list[Unit], writer: Unit, memory: UOp) -> list[Unit]:
         """The `readers` that may read elements of `memory` that `writer` overwrites."""

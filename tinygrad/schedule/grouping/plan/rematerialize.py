@@ -176,16 +176,11 @@ def _rebuilt(plan: ExecutionPlan, values: list[_Gathered]) -> ExecutionPlan:
     renamed: dict[int, dict[int, int]] = {}
     for value in values:
         for time, start in enumerate(sorted(value.dropped), 1):
-            names: dict[int, int] = {}
-            for entry in {e for i in value.recipe for e in plan.items[i].entries}:
-                if entry >= plan.inputs:
-                    names[entry] = len(entries)
-                    entries.append(plan.entries[entry])
+            names = _copy_entries(plan, value.recipe, entries)
             again = [_again(plan.items[i], names, time) for i in value.recipe]
             inserted.setdefault(start, []).extend(again)
-            for use in value.uses:
-                if use >= start:
-                    renamed.setdefault(use, {})[value.entry] = names[value.entry]
+            for use in (x for x in value.uses if x >= start):
+                renamed.setdefault(use, {})[value.entry] = names[value.entry]
     # a value that is dropped before its first use need not be made early
     early = {i for value in values if value.uses[0] in value.dropped for i in value.recipe}
     items: list[Item] = []
@@ -197,6 +192,20 @@ def _rebuilt(plan: ExecutionPlan, values: list[_Gathered]) -> ExecutionPlan:
     return replace(
         plan, entries=tuple(entries), items=tuple(items), written=plan.written.union(new)
     )
+
+
+def _copy_entries(
+    plan: ExecutionPlan, recipe: tuple[int, ...], entries: list[StorageEntry]
+) -> dict[int, int]:
+    """Append copies of the entries that the items of a recipe use, except inputs. Returns the
+    number of each copy.
+    """
+    names: dict[int, int] = {}
+    for entry in {e for i in recipe for e in plan.items[i].entries}:
+        if entry >= plan.inputs:
+            names[entry] = len(entries)
+            entries.append(plan.entries[entry])
+    return names
 
 
 def _again(item: Item, names: dict[int, int], time: int) -> Item:

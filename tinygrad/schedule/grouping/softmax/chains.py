@@ -192,21 +192,25 @@ class _Search:
                 return False
             chain.wide[node] = roles
             for user in self.users.get(node, ()):
-                if user.op is Ops.REDUCE_AXIS:
-                    if len(user.arg.axes) != 1 or not roles[user.arg.axes[0]]:
-                        return False
-                    chain.ends[user] = roles[user.arg.axes[0]]
-                elif user.op is Ops.EXPAND:
-                    if not self.add_products(user, roles, chain):
-                        return False
-                elif user.op in GroupOp.Elementwise or user.op in KEEPS_ORDER:
+                if user.op in GroupOp.Elementwise or user.op in KEEPS_ORDER:
                     stack.append((user, moved(roles, node, user)))
-                else:
+                elif not self.ends_chain(user, roles, chain):
                     return False
             if node.op in GroupOp.Elementwise:
                 others = (p for x in node.src for p in self.products_below(x))
                 stack += [(p, roles_of_product(p)) for p in others]
         return True
+
+    def ends_chain(self, user: UOp, roles: Roles, chain: SoftmaxChain) -> bool:
+        """Add a use of scores to the ends of a chain; returns whether it is a reduction along one
+        axis, or a product.
+        """
+        if user.op is Ops.EXPAND:
+            return self.add_products(user, roles, chain)
+        if user.op is not Ops.REDUCE_AXIS or len(user.arg.axes) != 1:
+            return False
+        role = chain.ends[user] = roles[user.arg.axes[0]]
+        return bool(role)
 
     def add_products(self, broadcast: UOp, roles: Roles, chain: SoftmaxChain) -> bool:
         """Add the products of a broadcast value to the ends of a chain."""
@@ -217,15 +221,13 @@ class _Search:
                 return False
             chain.expanded.add(node)
             for user in self.users[node]:
-                if user.op is Ops.REDUCE_AXIS:
-                    role = role_of_sum(user, roles, broadcast)
-                    if not role:
-                        return False
-                    chain.ends[user] = role
-                elif user.op in {Ops.MUL, Ops.CAST}:
+                if user.op in {Ops.MUL, Ops.CAST}:
                     stack.append(user)
-                else:
+                    continue
+                role = role_of_sum(user, roles, broadcast) if user.op is Ops.REDUCE_AXIS else 0
+                if not role:
                     return False
+                chain.ends[user] = role
         return True
 
     def find_masks(self, chain: SoftmaxChain) -> None:

@@ -28,11 +28,11 @@ def reuse_products(sink: UOp) -> UOp:
             for x in dict.fromkeys(node.src):
                 users.setdefault(x, []).append(node)
     table: dict[UOp, UOp] = {}
-    for node in nodes:
-        if node.op in GroupOp.Exponential:
-            for total in _row_sums(node, users):
-                for product in (x for x in users[node] if x.op is Ops.MUL):
-                    _add_sum(product, node, total, users, table)
+    for exponential in nodes:
+        if exponential.op in GroupOp.Exponential:
+            products = [x for x in users.get(exponential, ()) if x.op is Ops.MUL]
+            for total, product in itertools.product(_row_sums(exponential, users), products):
+                _add_sum(product, exponential, total, users, table)
     return replace_everywhere(sink, table) if table else sink
 
 
@@ -99,18 +99,23 @@ def _output(
     pair = factors(gradient)
     assert pair is not None, "the gradient of the weights is a product"
     for values, upstream in (pair, pair[::-1]):
-        for product in users.get(values, ()):
-            for output in users.get(product, ()):
-                both = factors(output)
-                if both is None or values not in both or output.arg.axes != (key,):
-                    continue
-                weight = both[0] if both[1] is values else both[1]
-                mine = linear_steps(weight, exponential, total)
-                if mine is None or mine.count(None) != 1 or output.shape != upstream.src[0].shape:
-                    continue
-                if sorted(map(id, _operands(mine))) == sorted(map(id, _operands(steps))):
-                    return output, upstream.src[0]
+        for output, weight in _products_with(values, users):
+            if output.arg.axes != (key,) or output.shape != upstream.src[0].shape:
+                continue
+            mine = linear_steps(weight, exponential, total)
+            if mine is None or mine.count(None) != 1:
+                continue
+            if sorted(map(id, _operands(mine))) == sorted(map(id, _operands(steps))):
+                return output, upstream.src[0]
     return None
+
+
+def _products_with(values: UOp, users: dict[UOp, list[UOp]]) -> Iterator[tuple[UOp, UOp]]:
+    """The sums of products with `values`, each with its other factor."""
+    for output in (x for product in users.get(values, ()) for x in users.get(product, ())):
+        pair = factors(output)
+        if pair is not None and values in pair:
+            yield output, pair[0] if pair[1] is values else pair[1]
 
 
 def _operands(steps: list[Step]) -> list[object]:
