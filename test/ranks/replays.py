@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import pickle
+from typing import Any
+from unittest.mock import Mock, patch
 
 import numpy as np
 
@@ -152,3 +154,27 @@ def one_note_a_replay(devices: Devices) -> None:
         assert wire.history[-1].number == before + 1  # type: ignore[attr-defined]
         assert wire._prepared  # type: ignore[attr-defined]
     print(step().tolist()[:3])
+
+
+def one_start_an_exchange(devices: Devices) -> None:
+    """Messages that start together do so in one call, and are waited for in one, also after a new
+    start of all ranks.
+    """
+    whole = numbers(len(devices), 64)
+    x = Tensor(whole).shard(devices, 0).realize()
+    step = TinyJit(lambda: x.to(Sharding(devices[::-1], 0)).realize())
+    for _ in range(3):
+        step()
+    if ranks.size() > 1:
+        wire: Any = current_wire()
+        started, waited = Mock(wraps=wire.start_again), Mock(wraps=wire.wait)
+        with patch.multiple(wire, start_again=started, wait=waited):
+            step()
+            wire.restart(wire.history[-1].number, b"a new start")
+            x.assign(x + 1).realize()
+            step()
+        assert started.call_count == waited.call_count == 2
+    else:
+        x.assign(x + 1).realize()
+    assert (step().numpy() == whole + 1).all()
+    print(step().tolist())

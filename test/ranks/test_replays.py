@@ -10,7 +10,9 @@ from test.ranks.test_mpi import all_end, pytestmark, run
 
 __all__ = ["pytestmark"]
 
-PROGRAMS = ["replays", "captures", "one_note_a_replay", "memory_of_one_rank"]
+PROGRAMS = [
+    *("replays", "captures", "one_note_a_replay", "one_start_an_exchange", "memory_of_one_rank"),
+]
 
 
 @pytest.mark.parametrize(

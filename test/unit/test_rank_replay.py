@@ -55,14 +55,16 @@ class FakeWire(SimulatedWire):
     def __init__(self, links: dict[tuple[str, str], Link]) -> None:
         super().__init__()
         self.links = links
-        self.flight: dict[int, list[tuple[Link, int, bool]]] = {}
+        self.flight: dict[int, tuple[Link, int, bool]] = {}
 
     def start_again(self, ticket: Sequence[RemoteMessage]) -> None:
-        links = [(self.links.setdefault(m[:2], Link()), m) for m in ticket]
-        self.flight[id(ticket)] = [(link, link.start(m), m.is_sent) for link, m in links]
+        for message in ticket:
+            link = self.links.setdefault(message[:2], Link())
+            self.flight[id(message)] = link, link.start(message), message.is_sent
 
     def is_done(self, ticket: Sequence[RemoteMessage]) -> bool:
-        return all(link.deliver(*ends) for link, *ends in self.flight[id(ticket)])
+        ends = [self.flight[id(message)] for message in ticket]
+        return all(link.deliver(number, is_sent) for link, number, is_sent in ends)
 
 
 def copy(source: Buffer, destination: Buffer) -> ScheduleItem:
@@ -135,7 +137,7 @@ def test_ranks_that_hoist_items_wait_for_no_cycle(seed: int) -> None:
             while own:
                 step = own[0]
                 messages = step.__self__
-                if step.__name__ == "wait" and not messages._wire.is_done(messages._ticket):
+                if step.__name__ == "wait" and not messages._wire.is_done(messages.ticket()):
                     break
                 step(Inputs())
                 own.popleft()

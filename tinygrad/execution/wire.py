@@ -50,6 +50,9 @@ class Wire(Protocol):
     def prepare(self, messages: Sequence[RemoteMessage]) -> Any:
         """A ticket for messages that are started again and again, by `start_again`."""
 
+    def join(self, tickets: Sequence[Any]) -> Any:
+        """One ticket for the messages of several prepared ones, in order."""
+
     def start_again(self, ticket: Any) -> None:
         """Start the messages of a prepared ticket."""
 
@@ -90,6 +93,9 @@ class NoWire:
     def prepare(self, messages: Sequence[RemoteMessage]) -> Any:
         """Raises DeviceError: there is nobody to send to."""
         return self.start(messages)
+
+    def join(self, tickets: Sequence[Any]) -> Any:
+        """Nothing was prepared."""
 
     def start_again(self, ticket: Any) -> None:
         """Nothing was prepared."""
@@ -141,6 +147,10 @@ class SimulatedWire(NoWire):
     def prepare(self, messages: Sequence[RemoteMessage]) -> Any:
         """The messages themselves."""
         return messages
+
+    def join(self, tickets: Sequence[Any]) -> Any:
+        """All of their messages."""
+        return [message for messages in tickets for message in messages]
 
     def start_again(self, ticket: Any) -> None:
         """Count messages."""

@@ -31,6 +31,9 @@ class _AloneWire:
         """Raises RanksError."""
         return self.start(messages)
 
+    def join(self, tickets: Sequence[Any]) -> Any:
+        """Nothing was prepared."""
+
     def start_again(self, ticket: Any) -> None:
         """Nothing was prepared: the note of a replay raises RanksError."""
 

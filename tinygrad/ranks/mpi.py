@@ -27,7 +27,7 @@ from tinygrad.execution.wire import RemoteMessage
 from tinygrad.ranks.beside import BesideWire
 from tinygrad.settings import RANKS_TIMEOUT
 from tinygrad.sharding import Rank
-from tinygrad.uop.reshard.move import find_user_line
+from tinygrad.uop.reshard.move import Place, find_user_line, find_user_place, line_of
 
 if TYPE_CHECKING:
     import numpy
@@ -63,13 +63,22 @@ class RanksError(RuntimeError):
 
 class _Step(NamedTuple):
     """Step number `number` of the program: the digest of all steps so far, what it is, and the
-    user's line.
+    user's line or, where nobody has asked for it yet, the place of that.
     """
 
     number: int
     digest: int
     what: str
-    line: str
+    place: str | Place
+
+    @property
+    def line(self) -> str:
+        """The user's line."""
+        return self.place if isinstance(self.place, str) else line_of(self.place)
+
+    def told(self) -> tuple[int, int, str, str]:
+        """What other ranks are told of it."""
+        return self.number, self.digest, self.what, self.line
 
 
 # in a third of the time of `_Step()`
@@ -126,6 +135,16 @@ class _Prepared(_Ticket):
         self.free()
 
 
+class _Joined(_Ticket):
+    """Prepared tickets whose messages start, or are waited for, together."""
+
+    def __init__(self, parts: Sequence[_Prepared]) -> None:
+        super().__init__(())
+        self.parts = parts
+        self.what = f"{sum(len(x.messages) for x in parts)} messages"
+        self.staged = [x for part in parts for x in part.staged]
+
+
 def _memory(buffer: Buffer) -> memoryview | bytearray:
     if Device[buffer.device].allocator.addressable:
         return buffer.ensure_allocated().as_memoryview()
@@ -149,6 +168,7 @@ class MpiWire:
         # steps that are no replays, since all garbage was collected
         self._planned = 0
         self._prepared: weakref.WeakSet[_Prepared] = weakref.WeakSet()
+        self._joined: weakref.WeakSet[_Joined] = weakref.WeakSet()
         # what each other rank told last: its line, or nothing if it waits
         self._lines: dict[int, str] = {}
         self._told: list[Any] = []
@@ -163,7 +183,7 @@ class MpiWire:
         """All ranks do this next."""
         last = self.history[-1]
         found = (last.digest * _POINT + _number(digest)) % DIGESTS
-        self.history.append(_new_step((last.number + 1, found, what, find_user_line())))
+        self.history.append(_new_step((last.number + 1, found, what, find_user_place())))
         self._fixed_tag = tag
         if tag is None:
             self._planned += 1
@@ -187,20 +207,36 @@ class MpiWire:
         self._prepared.add(ticket)
         return ticket
 
-    def start_again(self, ticket: _Prepared) -> None:
+    def join(self, tickets: Sequence[_Prepared]) -> _Joined:
+        """One ticket for the messages of several prepared ones."""
+        ticket = _Joined(tickets)
+        self._joined.add(ticket)
+        return ticket
+
+    def start_again(self, ticket: _Prepared | _Joined) -> None:
         """Start the messages of a prepared ticket once more."""
-        if not ticket.requests:
-            self._request(ticket, self._messages.Recv_init, self._messages.Send_init)
+        requests = ticket.requests or self._requests_of(ticket)
         if ticket.staged:
             ticket.fill()
-        self._start_all(ticket.requests)
+        self._start_all(requests)
 
     def wait(self, ticket: _Ticket) -> None:
         """Wait for the messages of a ticket. Raises RanksError if they do not come."""
-        if not self._test(ticket.requests):
-            self._wait(ticket.requests, ticket.what)
+        requests = ticket.requests or self._requests_of(ticket)
+        if not self._test(requests):
+            self._wait(requests, ticket.what)
         if ticket.staged:
             ticket.empty()
+
+    def _requests_of(self, ticket: _Ticket) -> list[Any]:
+        """The persistent requests of a ticket, which are made if there are none yet."""
+        if isinstance(ticket, _Joined):
+            ticket.requests = [
+                x for part in ticket.parts for x in part.requests or self._requests_of(part)
+            ]
+        else:
+            self._request(ticket, self._messages.Recv_init, self._messages.Send_init)
+        return ticket.requests
 
     def _request(
         self, ticket: _Ticket, receive: Callable[..., Any], send: Callable[..., Any]
@@ -298,8 +334,7 @@ class MpiWire:
         Messages that were sent before meet none that are received afterwards.
         """
         self._messages, self._control = self._messages.Dup(), self._control.Dup()
-        for ticket in list(self._prepared):
-            ticket.free()
+        self._free_requests()
         self._lines.clear()
         self.history.clear()
         self.history.append(_Step(number, _number(digest), "a new start", find_user_line()))
@@ -317,12 +352,17 @@ class MpiWire:
         self._wait([self._messages.Iallgather(own, found)], what)
         if (found != own).any():
             self._find_divergence(what)
-        for ticket in list(self._prepared):
-            ticket.free()
+        self._free_requests()
         self._is_over.set()
         if self._watcher.is_alive():
             # it must not call a library that has ended
             self._watcher.join()
+
+    def _free_requests(self) -> None:
+        for ticket in list(self._prepared):
+            ticket.free()
+        for joined in list(self._joined):
+            joined.requests = []
 
     def tag(self) -> int:
         """The tag of messages of the last step."""
@@ -373,7 +413,7 @@ class MpiWire:
 
     def _tell(self, line: str) -> None:
         """Tell all other ranks the last steps of this one, and its line if it does not wait."""
-        told = self.rank.number, line, [tuple(x) for x in self.history]
+        told = self.rank.number, line, [x.told() for x in self.history]
         others = (other for other in range(self.rank.size) if other != self.rank.number)
         self._told += [self._control.isend(told, other, 0) for other in others]
 

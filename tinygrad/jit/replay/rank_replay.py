@@ -2,7 +2,8 @@
 
 Input: launches of a capture, some with messages to and from other processes. Output: `run(inputs)`.
 Invariant: messages start in the order of the captured items, as early as their memory allows. They
-are waited for before the first launch that uses that memory, or at the end.
+are waited for before the first launch that uses that memory, or at the end. Those that start, or
+are waited for, one after the other do so in one call.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class RankReplay:
     def __init__(self, launches: list[list[ScheduleItem]], inputs: Inputs) -> None:
         self._inputs = inputs
         self.wire = current_wire()
-        self._steps: list[_Step] = []
+        # what runs, starts or is waited for, in order
+        self._order: list[tuple[str, NativeReplay | _Messages]] = []
         self._segments: list[NativeReplay] = []
         self._messages: list[_Messages] = []
         # launches of the next segment, and messages that start before the next one that does
@@ -52,6 +54,8 @@ class RankReplay:
                 self._pending.append(local)
         self._wait(flight)
         self._cut()
+        self._joined: list[_Joined] = []
+        self._steps = self._joined_steps()
 
     def _halves(self, item: ScheduleItem) -> list[_Messages]:
         """The messages of an item, those of memory of inputs apart, in order."""
@@ -77,17 +81,28 @@ class RankReplay:
     def _wait(self, messages: list[_Messages]) -> None:
         if messages:
             self._cut()
-            self._steps += [x.wait for x in messages]
+            self._order += [("wait", x) for x in messages]
 
     def _cut(self) -> None:
         """End a segment. What starts next needs what it computed."""
         if self._pending:
             segment = NativeReplay(self._pending, self._inputs)
             self._segments.append(segment)
-            self._steps.append(segment.run)
+            self._order.append(("run", segment))
             self._pending = []
-        self._steps += [x.start for x in self._delayed]
+        self._order += [("start", x) for x in self._delayed]
         self._delayed = []
+
+    def _joined_steps(self) -> list[_Step]:
+        """What a run calls."""
+        steps: list[_Step] = []
+        for (what, is_prepared), found in groupby(self._order, _kind):
+            parts: list[Any] = [x for _, x in found]
+            if is_prepared and len(parts) > 1:
+                parts = [_Joined(self.wire, parts)]
+                self._joined += parts
+            steps += [getattr(x, what) for x in parts]
+        return steps
 
     def accepts(self, inputs: Inputs) -> bool:
         """Whether the buffers of these inputs are aligned as the kernels need it, and the wire is
@@ -105,8 +120,10 @@ class RankReplay:
 
     def release(self) -> None:
         """Let go of the memory of messages: the next run finds it anew."""
-        for x in self._messages:
-            x.release()
+        for messages in self._messages:
+            messages.release()
+        for joined in self._joined:
+            joined.release()
 
     def run(self, inputs: Inputs) -> None:
         """Run all launches with the buffers and values of these inputs."""
@@ -136,6 +153,7 @@ class _Messages:
         self._item = BufferCopy(item.collective, item.number, (), messages)
         self._captured = captured
         self._ticket: Any = None
+        self.is_prepared = captured is None
         self.is_sent = messages[0].is_sent
         self.nbytes = sum(x.nbytes for x in messages)
 
@@ -152,9 +170,13 @@ class _Messages:
             assert isinstance(item, BufferCopy)
             self._ticket = self._wire.start(item.remote)
             return
+        self._wire.start_again(self._ticket or self.ticket())
+
+    def ticket(self) -> Any:
+        """The ticket of the persistent requests."""
         if self._ticket is None:
             self._ticket = self._wire.prepare(self._messages)
-        self._wire.start_again(self._ticket)
+        return self._ticket
 
     def wait(self, inputs: Inputs) -> None:
         """Wait for the messages."""
@@ -163,3 +185,36 @@ class _Messages:
     def release(self) -> None:
         """Drop the requests, which hold memory."""
         self._ticket = None
+
+
+class _Joined:
+    """Prepared messages that start, or are waited for, in one call."""
+
+    def __init__(self, wire: Wire, parts: list[_Messages]) -> None:
+        self._wire = wire
+        self._parts = parts
+        self._ticket: Any = None
+
+    def start(self, inputs: Inputs) -> None:
+        """Start the messages."""
+        self._wire.start_again(self._ticket or self.ticket())
+
+    def wait(self, inputs: Inputs) -> None:
+        """Wait for the messages."""
+        self._wire.wait(self._ticket or self.ticket())
+
+    def release(self) -> None:
+        """Drop the requests, which hold memory."""
+        self._ticket = None
+
+    def ticket(self) -> Any:
+        """The ticket of all persistent requests."""
+        if self._ticket is None:
+            self._ticket = self._wire.join([x.ticket() for x in self._parts])
+        return self._ticket
+
+
+def _kind(step: tuple[str, NativeReplay | _Messages]) -> tuple[str, bool]:
+    """What is done, and whether it is done to prepared messages."""
+    what, part = step
+    return what, isinstance(part, _Messages) and part.is_prepared

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from types import CodeType, FrameType
+from typing import Any, NamedTuple, TypeAlias
 
 from tinygrad.settings import SHARDING
 from tinygrad.sharding import LAYOUT_RULES, Sharding, ShardingError, moved_elements
@@ -31,12 +32,31 @@ MAX_SENT_DEPTH = 8
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def find_user_line(frame: Any = None) -> str:
+Place: TypeAlias = tuple[CodeType, int] | None
+"""Code and an instruction of it, from which `line_of` gets a line: finding the line takes as long
+as finding the place."""
+
+
+def find_user_line(frame: FrameType | None = None) -> str:
     """`file:line` of the innermost caller, or of `frame`, outside this package."""
+    return line_of(find_user_place(frame or sys._getframe(1)))
+
+
+def find_user_place(frame: FrameType | None = None) -> Place:
+    """The place of the innermost caller, or of `frame`, outside this package."""
     frame = frame or sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
+    return None if frame is None else (frame.f_code, frame.f_lasti)
+
+
+def line_of(place: Place) -> str:
+    """`file:line` of a place."""
+    if place is None:
+        return "?"
+    code, instruction = place
+    lines = (x for start, stop, x in code.co_lines() if start <= instruction < stop)
+    return f"{code.co_filename}:{next(lines, None) or code.co_firstlineno}"
 
 
 def record_user_line(node: Node) -> None:
