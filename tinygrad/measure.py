@@ -6,15 +6,14 @@ import contextlib
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Collection
 
 # a finalizer, which counts too, may run inside any statement
 _lock = threading.RLock()
 
 
-class GlobalCounters:
-    """Counters of work since the last reset, and of allocated memory.
+class Counters:
+    """Counters of work since the last reset, and of allocated memory: `GlobalCounters`.
 
     `global_ops` counts arithmetic operations, `global_mem` the bytes that kernels read and write,
     `bytes_moved` the bytes sent between devices, `mem_used` the bytes that are allocated,
@@ -28,38 +27,37 @@ class GlobalCounters:
     1
     """
 
-    global_ops: ClassVar[int] = 0
-    global_mem: ClassVar[int] = 0
-    time_sum_s: ClassVar[float] = 0.0
-    kernel_count: ClassVar[int] = 0
-    bytes_moved: ClassVar[int] = 0
-    bytes_moved_per_device: ClassVar[defaultdict[str, int]] = defaultdict(int)
-    mem_used: ClassVar[int] = 0
-    mem_used_per_device: ClassVar[defaultdict[str, int]] = defaultdict(int)
-    mem_peak: ClassVar[int] = 0
-    mem_kept: ClassVar[int] = 0
-    mem_peak_per_device: ClassVar[defaultdict[str, int]] = defaultdict(int)
+    def __init__(self) -> None:
+        self.global_ops = 0
+        self.global_mem = 0
+        self.time_sum_s = 0.0
+        self.kernel_count = 0
+        self.bytes_moved = 0
+        self.bytes_moved_per_device: defaultdict[str, int] = defaultdict(int)
+        self.mem_used = 0
+        self.mem_used_per_device: defaultdict[str, int] = defaultdict(int)
+        self.mem_peak = 0
+        self.mem_kept = 0
+        self.mem_peak_per_device: defaultdict[str, int] = defaultdict(int)
 
-    @staticmethod
-    def reset() -> None:
+    def reset(self) -> None:
         """Set the counters of work to zero, and the peaks to the memory in use.
 
         >>> GlobalCounters.reset()
         >>> GlobalCounters.kernel_count, GlobalCounters.global_ops
         (0, 0)
         """
-        GlobalCounters.global_ops = 0
-        GlobalCounters.global_mem = 0
-        GlobalCounters.time_sum_s = 0.0
-        GlobalCounters.kernel_count = 0
-        GlobalCounters.bytes_moved = 0
-        GlobalCounters.bytes_moved_per_device.clear()
-        GlobalCounters.mem_peak = GlobalCounters.mem_used
-        GlobalCounters.mem_peak_per_device.clear()
-        GlobalCounters.mem_peak_per_device.update(GlobalCounters.mem_used_per_device)
+        self.global_ops = 0
+        self.global_mem = 0
+        self.time_sum_s = 0.0
+        self.kernel_count = 0
+        self.bytes_moved = 0
+        self.bytes_moved_per_device.clear()
+        self.mem_peak = self.mem_used
+        self.mem_peak_per_device.clear()
+        self.mem_peak_per_device.update(self.mem_used_per_device)
 
-    @staticmethod
-    def count_memory(device: str, nbytes: int) -> None:
+    def count_memory(self, device: str, nbytes: int) -> None:
         """Count bytes that were allocated on a device, or freed if negative.
 
         >>> GlobalCounters.count_memory("NULL:9", 64)
@@ -69,19 +67,17 @@ class GlobalCounters:
         >>> GlobalCounters.mem_peak_per_device["NULL:9"]
         64
         """
-        counters = GlobalCounters
         with _lock:
-            used = counters.mem_used = counters.mem_used + nbytes
-            here = counters.mem_used_per_device[device] + nbytes
-            counters.mem_used_per_device[device] = here
+            used = self.mem_used = self.mem_used + nbytes
+            here = self.mem_used_per_device[device] + nbytes
+            self.mem_used_per_device[device] = here
             if nbytes > 0:
-                if used > counters.mem_peak:
-                    counters.mem_peak = used
-                if here > counters.mem_peak_per_device[device]:
-                    counters.mem_peak_per_device[device] = here
+                if used > self.mem_peak:
+                    self.mem_peak = used
+                if here > self.mem_peak_per_device[device]:
+                    self.mem_peak_per_device[device] = here
 
-    @staticmethod
-    def count_kept(nbytes: int) -> None:
+    def count_kept(self, nbytes: int) -> None:
         """Count bytes that are free and kept for reuse, or not any more if negative.
 
         >>> before = GlobalCounters.mem_kept
@@ -91,10 +87,29 @@ class GlobalCounters:
         True
         """
         with _lock:
-            GlobalCounters.mem_kept += nbytes
+            self.mem_kept += nbytes
 
-    @staticmethod
-    def count_message(source: str, nbytes: int) -> None:
+    def count_work(
+        self, kernels: int, ops: int, nbytes: int, sent: Collection[tuple[str, int]] = ()
+    ) -> None:
+        """Count kernels, their operations, the bytes that they read and write, and the bytes `sent`
+        by devices. The caller holds the lock of `storage`.
+
+        >>> GlobalCounters.reset()
+        >>> GlobalCounters.count_work(1, 10, 64)
+        >>> GlobalCounters.global_ops
+        10
+        """
+        self.kernel_count += kernels
+        self.global_ops += ops
+        self.global_mem += nbytes
+        if sent:
+            with _lock:
+                for source, moved in sent:
+                    self.bytes_moved += moved
+                    self.bytes_moved_per_device[source] += moved
+
+    def count_message(self, source: str, nbytes: int) -> None:
         """Count the bytes of a message from a device.
 
         >>> GlobalCounters.reset()
@@ -103,8 +118,12 @@ class GlobalCounters:
         64
         """
         with _lock:
-            GlobalCounters.bytes_moved += nbytes
-            GlobalCounters.bytes_moved_per_device[source] += nbytes
+            self.bytes_moved += nbytes
+            self.bytes_moved_per_device[source] += nbytes
+
+
+GlobalCounters = Counters()
+"""The counters of this process; attributes of a class would take four times as long to change."""
 
 
 class Timing(contextlib.ContextDecorator):

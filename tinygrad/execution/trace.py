@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import linecache
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tinygrad.settings import DEBUG
@@ -109,6 +110,8 @@ def code_of(line: str) -> str:
 _active: contextvars.ContextVar[tuple[CommTrace, ...]] = contextvars.ContextVar(
     "CommTrace", default=()
 )
+active_traces: Callable[[], tuple[CommTrace, ...]] = _active.get
+"""Returns the open traces of this thread."""
 
 
 @dataclass(eq=False)
@@ -143,9 +146,8 @@ class Collective:
                 print(self._line())
 
     def replayed(self, crossed: int) -> None:
-        """Count a replay of all rounds, which sent `crossed` bytes between devices."""
-        if _active.get():
-            self._record(crossed)
+        """Record a replay of all rounds, which sent `crossed` bytes between devices."""
+        self._record(crossed)
 
     def _record(self, crossed: int) -> None:
         info = self.info

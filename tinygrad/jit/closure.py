@@ -103,7 +103,7 @@ class Closure:
             return False
         if not all(map(is_, map(_node_of, self._tensors), self._nodes)) and not self._settle():
             return False
-        if not self._hidden_are_in_place():
+        if self._hidden and not self._hidden_are_in_place():
             return False
         if not self._aliases and self._known.isdisjoint(inputs.nodes):
             return True

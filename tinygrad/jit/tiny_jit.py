@@ -142,14 +142,14 @@ class TinyJit(Followed, Generic[P, R]):
         return self.captured.jit_cache if self.captured is not None else []
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if self.fxn is not None and (not JIT or capturing()):
+        if self.fxn is not None and (not JIT.get() or capturing()):
             result = self._call(*args, **kwargs)
             realize_all(tensors_in(result))
             return result
         inputs = find_inputs(args, kwargs)
         self.cnt += 1
         captured = self.captured
-        if captured is not None and JIT_VERIFY and self.fxn is not None:
+        if captured is not None and JIT_VERIFY.get() and self.fxn is not None:
             if captured.can_replay(inputs):
                 return verified(captured, inputs, lambda: self._call(*args, **kwargs), self)
         elif captured is not None:

@@ -89,8 +89,10 @@ class WrittenMemory:
         writes_inputs = self.inputs and (inputs.signature, inputs.shared) == self._kind
         is_alone = known is not None and known.are_all() and not views_apart(self._bases)
         if is_alone and not writes_inputs and not results:
-            if any(x in histories.definitions for x in self._bases):
-                histories.overwritten(self._bases)
+            for base in self._bases:
+                if base in histories.definitions:
+                    histories.overwritten(self._bases)
+                    break
             return
         memory = [*self._bases]
         below = (base for node in results for base in buffers_read_by(node))

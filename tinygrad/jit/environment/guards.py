@@ -49,9 +49,9 @@ class Guards:
             return False
         if not self._places.hold_same(self._is_alike):
             return False
-        if any(name in attributes for attributes, name in self._absent):
+        if self._absent and any(name in attributes for attributes, name in self._absent):
             return False
-        return all(comparable(x) == content for x, content in self._arrays)
+        return not self._arrays or all(comparable(x) == found for x, found in self._arrays)
 
     def _is_alike(self, old: Any, new: Any) -> bool:
         """Whether the function runs the same kernels with `new` in the place of `old`."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tinygrad.device import Buffer
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
-from tinygrad.execution.trace import Collective
+from tinygrad.execution.trace import Collective, active_traces
 from tinygrad.helpers import GlobalCounters
 from tinygrad.uop.ops import sym_infer
 
@@ -52,10 +52,7 @@ class ReplayCounters:
 
     def count_replay(self) -> None:
         """Count one replay."""
-        GlobalCounters.kernel_count += self._kernel_count
-        GlobalCounters.global_ops += self._ops
-        GlobalCounters.global_mem += self._nbytes
-        for device, nbytes in self._sent.items():
-            GlobalCounters.count_message(device, nbytes)
-        for collective, nbytes in self._crossed.items():
-            collective.replayed(nbytes)
+        GlobalCounters.count_work(self._kernel_count, self._ops, self._nbytes, self._sent.items())
+        if active_traces():
+            for collective, nbytes in self._crossed.items():
+                collective.replayed(nbytes)
