@@ -15,6 +15,7 @@ from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.split import replace_axis
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
+from tinygrad.renderer import pointer_of
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -119,14 +120,32 @@ class Block:
         return step
 
     def only_first(self, stores: Sequence[UOp]) -> None:
-        """Let only the first thread of a group run some stores."""
+        """Let only the first thread of a group run some stores, and read what they write."""
+        is_first = self.lane < 1
+        written = {pointer_of(store.src[0]) for store in self.nest.stores}
         table = {}
         for store in stores:
-            address = store.src[0]
-            valid = and_conditions(self.lane < 1, *address.src[2:])
-            only = address.replace(src=(*address.src[:2], valid))
-            table[store] = store.replace(src=(only, *store.src[1:]))
+            address, value = store.src[:2]
+            loads = [u for u in _loads_of_a_thread(value) if pointer_of(u.src[0]) in written]
+            only = {u: u.replace(src=(_where(u.src[0], is_first), *u.src[1:])) for u in loads}
+            src = (_where(address, is_first), value.substitute(only), *store.src[2:])
+            table[store] = store.replace(src=src)
         self.nest.root = self.nest.root.substitute(table)
+
+
+def _where(address: UOp, condition: UOp) -> UOp:
+    """An address that is accessed under one more condition."""
+    return address.replace(src=(*address.src[:2], and_conditions(condition, *address.src[2:])))
+
+
+def _loads_of_a_thread(value: UOp) -> list[UOp]:
+    """The loads of a value whose results no other thread needs for a reduction."""
+    own = value.toposort(lambda x: x.op not in _EXCHANGES)
+    needed = set().union(*[u.toposort() for u in own if u.op in _EXCHANGES])
+    return [u for u in own if u.op is Ops.LOAD and u not in needed]
+
+
+_EXCHANGES = frozenset({Ops.REDUCE, Ops.SHUFFLE})
 
 
 def points_of(axes: Sequence[UOp]) -> int:
