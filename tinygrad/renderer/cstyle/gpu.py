@@ -53,7 +53,7 @@ class GPUWriter(LaneWriter):
         self.threads = _threads(linear)
         register_bytes = _register_bytes(linear)
         self.is_large = register_bytes >= LARGE_TILE_BYTES
-        self.keeps_loops = register_bytes >= TILE_BYTES
+        self.kept_loops = _kept_loops(linear, register_bytes >= TILE_BYTES)
         # bytes of shared memory that the launch gives, and of it those of declared arrays
         self.dynamic_bytes = dynamic_bytes
         is_swizzled = any(u.op is Ops.MMA_ASYNC for u in linear)
@@ -135,8 +135,7 @@ class GPURenderer(CStyleRenderer):
             w.emit(f"{self.dialect.type(u.dtype)} {name} = {self.dialect.thread_number};")
             w.unopened.add(u)
             return
-        if w.keeps_loops and u.arg.kind in {AxisType.LOOP, AxisType.REDUCE}:
-            # a compiler would unroll them and keep what the steps share, and there is no register
+        if u in w.kept_loops:
             w.emit(f"{self.dialect.unroll} 1")
         super().open_loop(w, u)
 
@@ -174,6 +173,27 @@ class GPURenderer(CStyleRenderer):
         kernel = f"{head} {{\n{w.body}}}\n"
         known = {**read_prelude(language.prelude), **w.library.definitions}
         return f"{language.header}{used_definitions(kernel, known)}{kernel}"
+
+
+def _kept_loops(linear: list[UOp], is_full: bool) -> set[UOp]:
+    """The loops that a compiler must not unroll: it would keep what the steps share, and there is
+    no register. All, if those of a thread are full; else those with a barrier and a loop inside.
+    """
+    kept: set[UOp] = set()
+    around: list[UOp] = []
+    has_loop: set[UOp] = set()
+    has_barrier: set[UOp] = set()
+    for u in linear:
+        if u.op is Ops.RANGE and u.arg.kind in {AxisType.LOOP, AxisType.REDUCE}:
+            has_loop.update(around)
+            around.append(u)
+        elif u.op is Ops.END and u.src[0] in around:
+            around.remove(u.src[0])
+            is_stage = u.src[0] in has_loop & has_barrier
+            kept.update({u.src[0]} if is_full or is_stage else ())
+        elif u.op is Ops.BARRIER:
+            has_barrier.update(around)
+    return kept
 
 
 def _register_bytes(linear: list[UOp]) -> int:
