@@ -142,6 +142,8 @@ PROGRAMS = (
     of_one("rms norm", lambda x: x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt(), SQUARE),
     of_one("sum", lambda x: x.sum(), SQUARE),
     of_one("sum of columns", lambda x: x.sum(0), SQUARE),
+    # sums of 64 bits
+    of_one("mean of bytes", lambda x: x.mean(), (3, 4000, 3000), dtype=dtypes.uint8),
     of_one("copy", lambda x: x + 1, SQUARE),
     WIDE_ATTENTION,
     GPUProgram("attention tf32", WIDE_ATTENTION.build, allow_tf32=True),

@@ -126,6 +126,16 @@ def test_what_one_store_overwrites_and_another_reads_is_one_work_item() -> None:
     )
 
 
+def test_only_the_thread_that_stores_sums_reads_what_they_are_added_to() -> None:
+    (k,) = Build().reduces(77)
+    place = buffer(0, 1).index(UOp.const(dtypes.index, 0))
+    ordered = place.store(place.load() + buffer(1, 77).index(k).load(), k)
+    found = program(sink(ordered)).source
+    (condition,) = re.findall(r"if \((\w+)\) data0\[0\] = ", found)
+    assert f"{condition} = thread" in found and f"({condition} ? data0[0] : 0.0f)" in found
+    assert found.count("data0[0]") == 2
+
+
 def test_more_blocks_than_a_launch_has_are_computed_in_turns() -> None:
     found = program(add((1 << 16) + 4), replace(SMALL, grid_items=8))
     assert found.launch.grid == 8 and "for (" in found.source
@@ -317,6 +327,30 @@ def test_a_softmax_or_norm_of_rows_is_one_kernel_where_threads_share_rows(
             found = function(tensor).numpy()
         assert GlobalCounters.kernel_count == kernels, name
         numpy.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("source", "total", "lanes"),
+    [
+        (dtypes.float32, dtypes.float32, 4),
+        (dtypes.float16, dtypes.float32, 8),
+        (dtypes.uint8, dtypes.int32, 16),
+        # of 64 registers of each of 1,024 threads, a third holds ten of these
+        (dtypes.uint8, dtypes.int64, 8),
+    ],
+)
+def test_a_thread_reduces_as_many_elements_at_once_as_its_registers_hold(
+    source: DType, total: DType, lanes: int
+) -> None:
+    b = Build()
+    (i,), (k,) = b.loops(200), b.reduces(1 << 15)
+    element = buffer(1, 200 << 15, source).index(i * (1 << 15) + k).load()
+    value = element.cast(total).reduce(k, arg=Ops.ADD)
+    kernel = sink(buffer(0, 200, total).index(i).store(value, i), name="sum")
+    first, *others = mappings(kernel, find_renderer(LARGE))
+    assert first.lanes == lanes and str(first) in program(kernel, LARGE).applied
+    # a search may try wider accesses
+    assert 16 // source.itemsize in {lanes, *(getattr(x, "lanes", 0) for x in others)}
 
 
 def test_mappings_are_pruned_by_what_their_programs_need() -> None:

@@ -15,12 +15,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static
+from tinygrad.codegen.analysis.resources import REGISTER_BYTES
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.split import Fit
 from tinygrad.codegen.optimize.threads.elementwise import BLOCK_THREADS
 from tinygrad.codegen.optimize.threads.mapping import Block, points_of
 from tinygrad.codegen.optimize.threads.wide_access import best_lanes, is_coalesced
 from tinygrad.dtype import AddrSpace, DType, dtypes
+from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -33,6 +35,8 @@ THREADS_PER_UNIT = 1024
 MIN_STEPS = 4
 # lanes of a group of a target without shuffles, and threads of its largest group
 MIN_WARP, MAX_UNSHUFFLED = 32, 64
+# accumulators may take a third of the registers of a thread; others hold elements and addresses
+ACCUMULATORS_PART = 3
 # columns of a block that reduces columns: whole sectors of memory
 COLUMN_THREADS = 32
 
@@ -109,6 +113,7 @@ def group_options(nest: Nest, rows: Rows) -> list[Group]:
     limit = min(MAX_GROUP, nest.renderer.target.block_threads)
     if nest.renderer.target.warp == 1:
         limit = min(limit, MAX_UNSHUFFLED)
+    widest = best.lanes if best.columns else _widest_lanes(nest, rows)
     options = {best: None}
     max_threads = min(MAX_GROUP, nest.renderer.target.block_threads)
     if nest.threads is not None or not rows.loops:
@@ -118,7 +123,7 @@ def group_options(nest: Nest, rows: Rows) -> list[Group]:
     for threads in thread_counts:
         groups = doublings(2, min(limit, threads, 2 * rows.size))
         for group in groups if rows.loops else {threads}.intersection(groups):
-            for lanes in {1, best.lanes}:
+            for lanes in dict.fromkeys((1, best.lanes, widest)):
                 options[replace(best, threads=threads, group=group, lanes=lanes)] = None
     return list(options)
 
@@ -145,7 +150,7 @@ def choose_group(nest: Nest, rows: Rows) -> Group | None:
         column = next((r for r in reversed(rows.loops) if is_coalesced(nest, r, free)), None)
         if column is not None:
             return _choose_columns(nest, rows, column, outputs, wanted)
-    lanes = min(best_lanes(nest, u.src[-1]) for u in rows.reduces)
+    lanes = _lanes_of_rows(nest, rows)
     group = max(target.warp, MIN_WARP)
     while group > 1 and group * lanes >= 2 * rows.size:
         group //= 2
@@ -166,6 +171,26 @@ def choose_group(nest: Nest, rows: Rows) -> Group | None:
     while threads < BLOCK_THREADS and threads // group < outputs:
         threads *= 2
     return Group(threads, group, lanes)
+
+
+def _lanes_of_rows(nest: Nest, rows: Rows) -> int:
+    """The elements that a thread moves at once: as many as it has registers to reduce apart.
+
+    Reductions over other loops run one after the other.
+    """
+    lanes = _widest_lanes(nest, rows)
+    nbytes: dict[tuple[UOp, ...], int] = {}
+    for u in rows.reduces:
+        nbytes[u.src[1:]] = nbytes.get(u.src[1:], 0) + u.dtype.itemsize
+    registers = ceildiv(max(nbytes.values()), REGISTER_BYTES)
+    limit = nest.renderer.target.unit_registers // THREADS_PER_UNIT // ACCUMULATORS_PART
+    while limit and lanes > 1 and lanes * registers > limit:
+        lanes //= 2
+    return lanes
+
+
+def _widest_lanes(nest: Nest, rows: Rows) -> int:
+    return min(best_lanes(nest, u.src[-1]) for u in rows.reduces)
 
 
 def _choose_columns(nest: Nest, rows: Rows, column: UOp, outputs: int, wanted: int) -> Group | None:
