@@ -15,7 +15,8 @@ from test.devices import device_names, nth
 from tinygrad import GlobalCounters, Tensor, TinyJit, dtypes, nn
 from tinygrad.device import Buffer
 from tinygrad.helpers import prod
-from tinygrad.storage.gradients.history import MAX_DEPTH, histories
+from tinygrad.storage.gradients.history import histories
+from tinygrad.storage.gradients.undecided import MAX_DEPTH
 from tinygrad.uop.ops import UOp
 
 Look = Callable[[Tensor], Tensor]

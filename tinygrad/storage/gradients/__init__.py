@@ -5,7 +5,9 @@ is kept beside the graph as the definition of the BUFFER, and gradients go on th
 
     grad_mode.py           which tensors require a gradient; `Tensor.no_grad()`
     leaves.py              leaves, where histories end, and writes to them
-    history.py             the definitions of BUFFERs
+    history.py             records, rebuilds and ends the definitions of BUFFERs
+    known_histories.py         the definitions, and why other BUFFERs have none
+    undecided.py               the limits of those whose tensors may or may not require a gradient
     stored_values.py       which stored values need a definition, and what writes left in memory
     wanted_nodes.py        whether some nodes are the values of tensors that require a gradient
     backward.py            gradients along definitions

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from tinygrad.gradient import Paths, carry_over, compute_gradient, find_paths, gradient_along
 from tinygrad.storage.gradients.grad_mode import Leaf
-from tinygrad.storage.gradients.history import Lost, Reason, histories
+from tinygrad.storage.gradients.history import histories
+from tinygrad.storage.gradients.known_histories import Lost, Reason
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.rebuild import with_rebuilt_sources
