@@ -33,6 +33,8 @@ MAX_CPU_BYTES = 1 << 20
 """A CPU stores larger results in place of an argument instead (`reuse_arguments.py`)."""
 MAX_REDUCTIONS = 4
 """Reductions of one kernel."""
+MAX_NODES = 96
+"""Nodes of one chain, which bounds its search: each of many sums may start one."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +121,11 @@ class _Search:
             is_row = node.shape == reduce.src[0].shape
             if not waiting and node.op is not Ops.EXPAND and (is_row or reductions > 1):
                 found = RowChain(node, frozenset(inside))
-            if node in self.outputs:
+            users = self.users.get(node, ())
+            if node in self.outputs or len(inside) + len(users) > MAX_NODES:
                 break
             inside.add(node)
-            waiting.update(self.users.get(node, ()))
+            waiting.update(users)
         return found
 
     def is_inside(self, node: UOp, reduce: UOp) -> bool:
