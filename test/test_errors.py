@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinygrad import Tensor, Variable, dtypes, nn
+from tinygrad import Tensor, TinyJit, Variable, dtypes, nn
 from tinygrad.device import Device, DeviceError, Sharding
 from tinygrad.errors import ArgumentError
 from tinygrad.settings import Context, SettingError
@@ -297,7 +297,11 @@ def test_a_mean_of_integers_is_a_float(dtype: Any) -> None:
 ELSEWHERE = "live on CPU(:1)? and CPU(:1)?; bring them together first"
 FAMILIES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     # axes that do not exist
-    "sum of axis 1.5": (lambda: zeros(2).sum(1.5), TypeError, r"\(2,\) is an integer, not 1.5"),
+    "sum of axis 1.5": (
+        lambda: zeros(2).sum(1.5),
+        TypeError,
+        r"\(2,\) is an integer, not 1.5",
+    ),
     "sum of axis a": (lambda: zeros(2).sum((0, "a")), TypeError, "is an integer, not 'a'"),
     "softmax of axis a": (lambda: zeros(2).softmax("a"), TypeError, "is an integer, not 'a'"),
     "sum of one axis twice": (lambda: zeros(2).sum((0, -1)), ValueError, r"\(0, -1\) names.*twice"),
@@ -346,6 +350,43 @@ FAMILIES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         r"InstanceNorm of 4 channels got .* shape \(1, 6, 3\)",
     ),
+    # values of another kind
+    "unbound Variable": (
+        lambda: zeros(2).add(Variable("n", 1, 3)).realize(),
+        ValueError,
+        r"Variable n of 1 to 3 has no value; bind it where it is used: n\.bind\(1\)",
+    ),
+    "unbound size": (
+        lambda: Tensor.sum(zeros(4)[: Variable("n", 1, 3)]).item(),
+        ValueError,
+        "Variable n of 1 to 3 has no value",
+    ),
+    "Variable of 5": (lambda: Variable(5, 1, 3), TypeError, "has a name, not 5"),
+    "bind": (lambda: Variable("n", 1, 3).bind("a"), TypeError, "n is bound to a number, not 'a'"),
+    "shard_like": (lambda: zeros(2).shard_like(1), TypeError, "takes a tensor as y, not 1"),
+    "target": (lambda: zeros(1).sum().gradient(4), TypeError, "takes a tensor as target, not 4"),
+    "upstream": (lambda: zeros(2).gradient(gradient=4), TypeError, "takes a tensor as gradient"),
+    "realize": (lambda: zeros(2).realize(None), TypeError, "takes a tensor as tensor, not None"),
+    "replace": (lambda: zeros(2).replace(1), TypeError, "takes a tensor as x, not 1"),
+    "unfold ()": (
+        lambda: zeros(2).unfold(0, (), 1),
+        TypeError,
+        r"unfold: size=\(\) of type tuple is not an integer",
+    ),
+    "full of a tuple": (lambda: Tensor.full(2, (1, 2)), TypeError, "one number, not"),
+    "where of a tuple": (lambda: zeros(2).where((1, 2), 3), TypeError, "one number, not"),
+    "arange of text": (lambda: Tensor.arange("a"), TypeError, "stop='a' of type str is not a"),
+    "device 1": (lambda: zeros(2).to((1,)), TypeError, "a device is a name.*not 1"),
+    "shard 5": (lambda: zeros(2).shard(5), ShardingError, "tuple of devices.*not 5"),
+    "layout of 5": (lambda: Sharding(5), ShardingError, "devices must be a tuple.*got 5"),
+    "pad by a fraction": (lambda: zeros(2).pad((1.5, 2)), TypeError, "before=1.5.*not an integer"),
+    "formula": (lambda: zeros(2).einsum(5), TypeError, "einsum takes a formula.*not 5"),
+    "alu": (lambda: zeros(2).alu(None), TypeError, "elementwise op.*not None"),
+    "seed": (lambda: Tensor.manual_seed("a"), TypeError, "seed='a' of type str is not an integer"),
+    "too many random numbers": (lambda: Tensor.rand(2**70), ValueError, "no 1180.* random numbers"),
+    "Linear": (lambda: nn.Linear("a", 2), ValueError, "'a' is not a size"),
+    "optimizer": (lambda: nn.optim.SGD(5), TypeError, "SGD takes a list of tensors, not 5"),
+    "TinyJit": (lambda: TinyJit(5), TypeError, "captures a function, not 5"),
     # devices
     "where elsewhere": (lambda: zeros(2).where(zeros(2), elsewhere()), ShardingError, ELSEWHERE),
     "maximum elsewhere": (lambda: zeros(2).maximum(elsewhere()), ShardingError, ELSEWHERE),

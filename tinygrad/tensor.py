@@ -19,6 +19,7 @@ from tinygrad.fetch import fetch
 from tinygrad.mixin.attention import AttentionMixin
 from tinygrad.mixin.casting import CastMixin
 from tinygrad.mixin.conv import ConvMixin
+from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.custom_kernel import CustomKernelMixin
 from tinygrad.mixin.hashing import HashMixin
 from tinygrad.mixin.inplace import InplaceMixin
@@ -167,6 +168,8 @@ class Tensor(
         >>> (x * x).sum().gradient(x)[0].tolist()
         [2.0, 4.0]
         """
+        for x in targets:
+            check_tensors("gradient", target=x)
         found = gradients(self.uop, self._root_gradient(gradient), targets)
         state = True if self._requires_grad else None
         results = []
@@ -193,6 +196,7 @@ class Tensor(
                     "gradient=; or reduce it first, as with .sum()"
                 )
             return const_node(1, self.dtype)
+        check_tensors("the gradient", gradient=gradient)
         if self.shape == () and gradient.numel() == 1:
             return gradient.uop.reshape(()).cast(self.dtype)
         if gradient.shape != self.shape:

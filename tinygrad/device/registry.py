@@ -34,7 +34,15 @@ PATH_DEVICES = frozenset({"DISK"})
 
 @functools.cache
 def canonical_name(name: str) -> str:
-    """ "cpu:0" becomes "CPU". Raises DeviceError for what is not the name of a device."""
+    """ "cpu:0" becomes "CPU".
+
+    Raises DeviceError for what is not the name of a device, TypeError for what is no text.
+    """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"a device is a name, such as 'CPU' or 'CUDA:1', not {name!r} of type "
+            f"{type(name).__name__}"
+        )
     kind, colon, rest = name.partition(":")
     kind = kind.upper()
     if not colon or kind in PATH_DEVICES:

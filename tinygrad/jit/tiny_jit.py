@@ -85,6 +85,8 @@ class TinyJit(Followed, Generic[P, R]):
         prune: bool = False,
         optimize: bool = False,
     ) -> None:
+        if fxn is not None and not callable(fxn):
+            raise TypeError(f"TinyJit captures a function, not {fxn!r}")
         self.fxn = fxn
         self._prune = prune
         self.captured = captured

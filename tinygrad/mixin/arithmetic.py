@@ -13,9 +13,9 @@ from typing import Any, Self
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
 from tinygrad.errors import ArgumentError
 from tinygrad.gradient import with_gradient
-from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.core import TensorCore, check_tensors
 from tinygrad.mixin.precision import in_float32
-from tinygrad.uop import Ops
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.broadcast import (
     broadcast_node,
     broadcast_shape,
@@ -87,9 +87,15 @@ class ArithmeticMixin(TensorCore):
     def alu(self, op: Ops, *src: Self) -> Self:
         """Apply the elementwise op `op` to this tensor and `src`, broadcast but not promoted.
 
+        Raises TypeError for another op.
+
         >>> Tensor([1, 2]).alu(Ops.ADD, Tensor([3])).tolist()
         [4, 5]
         """
+        if not isinstance(op, Ops) or op not in GroupOp.ALU:
+            raise TypeError(f"alu takes an elementwise op such as Ops.ADD, not {op!r}")
+        for x in src:
+            check_tensors("alu", operand=x)
         shape = broadcast_shape(self.shape, *(x.shape for x in src))
         first, *rest = [broadcast_node(x.uop, shape) for x in (self, *src)]
         return self._derive(first.alu(op, *rest), *src)

@@ -16,22 +16,17 @@ from tinygrad.mixin.arithmetic import ArithmeticMixin, reverse_order
 from tinygrad.mixin.core import TensorCore, check_tensors
 from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import Ops
+from tinygrad.uop.arguments import plain_number
 from tinygrad.uop.broadcast import (
     broadcast_node,
     broadcast_shape,
     const_node,
     fits_dtype,
     is_scalar,
+    number_dtype,
 )
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import off_files
-
-
-def _plain_number(x: Any) -> Any:
-    """A numpy number as a Python number; anything else unchanged."""
-    if type(x).__module__ == "numpy" and getattr(x, "shape", None) == ():
-        return x.item()
-    return x
 
 
 class ComparisonMixin(ArithmeticMixin):
@@ -40,7 +35,7 @@ class ComparisonMixin(ArithmeticMixin):
     __slots__ = ()
 
     def _compare(self, op: Ops, x: Any, reverse: bool = False) -> Self:
-        x = _plain_number(x)
+        x = plain_number(x)
         if not fits_dtype(x, self.uop.dtype):
             return self._compare_beyond(op, x > 0, reverse)
         a, b = self._operands(x, reverse, op.name)
@@ -55,7 +50,7 @@ class ComparisonMixin(ArithmeticMixin):
 
     def _less_equal(self, x: Any, reverse: bool) -> Self:
         """`self <= x`, or `x <= self` with `reverse`; false if one is NaN."""
-        x = _plain_number(x)
+        x = plain_number(x)
         if not fits_dtype(x, self.uop.dtype):
             return self._compare_beyond(Ops.CMPLT, x > 0, reverse)
         a, b = self._operands(x, reverse, "CMPLT")
@@ -108,7 +103,8 @@ class ComparisonMixin(ArithmeticMixin):
         elif isinstance(y, TensorCore):
             a, b = y._operand(x, "where"), y.uop
         else:
-            a, b = (v if isinstance(v, UOp) else const_node(v, dtypes.from_py(v)) for v in (x, y))
+            plain = map(plain_number, (x, y))
+            a, b = (v if isinstance(v, UOp) else const_node(v, number_dtype(v)) for v in plain)
         dtype = least_upper_dtype(a.dtype, b.dtype)
         a, b = off_files(a, b)
         return a.cast(dtype), b.cast(dtype)
@@ -128,7 +124,7 @@ class ComparisonMixin(ArithmeticMixin):
         >>> Tensor([-1, 2, 3]).maximum(1).tolist()
         [1, 2, 3]
         """
-        x = _plain_number(x)
+        x = plain_number(x)
         if not fits_dtype(x, self.uop.dtype) and x < 0:
             return self._derive(self.uop)
         return self._binary(Ops.MAX, x)
@@ -139,7 +135,7 @@ class ComparisonMixin(ArithmeticMixin):
         >>> Tensor([-1, 2, 3]).minimum(1).tolist()
         [-1, 1, 1]
         """
-        x = _plain_number(x)
+        x = plain_number(x)
         if not fits_dtype(x, self.uop.dtype) and x > 0:
             return self._derive(self.uop)
         a, b = self._operands(x, False, "MAX")
@@ -156,7 +152,7 @@ class ComparisonMixin(ArithmeticMixin):
         if min_ is None and max_ is None:
             raise ArgumentError("clamp needs min_, max_ or both")
         x, own = self, self.uop.dtype
-        min_, max_ = _plain_number(min_), _plain_number(max_)
+        min_, max_ = plain_number(min_), plain_number(max_)
         # a bound that all values of the dtype meet
         if min_ is not None and (fits_dtype(min_, own) or min_ > 0):
             x = x._compare(Ops.CMPLT, min_).where(min_, x)

@@ -108,6 +108,8 @@ class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
         """The only element, truncated toward zero. Raises ValueError for other sizes."""
         return int(self.item())
 
+    __trunc__ = __int__
+
     def __float__(self) -> float:
         """The only element. Raises ValueError for other sizes."""
         return float(self.item())

@@ -17,6 +17,7 @@ from tinygrad.storage.gradients.grad_mode import GradState, gradients_disabled, 
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.views import VIEW_OPS
 from tinygrad.uop import Ops
+from tinygrad.uop.arguments import is_integer, plain_number
 from tinygrad.uop.broadcast import operand_node
 from tinygrad.uop.device_value import TensorDevice, replicated, tensor_device
 from tinygrad.uop.ops import UOp
@@ -37,9 +38,6 @@ class TensorCore(TensorBase):
     """`shape`, `dtype`, `device`, `cast`, `detach`, and helpers of the other mixins."""
 
     __slots__ = ()
-
-    # numpy's operators defer to those of a tensor on their right
-    __array_ufunc__ = None
 
     def _derive(self, uop: UOp, *others: TensorCore) -> Self:
         """The result of an operation on this tensor and `others`, as a tensor."""
@@ -88,8 +86,9 @@ class TensorCore(TensorBase):
             return operand_node(x, self.uop.dtype, op)
         if isinstance(x, UOp):
             return x.cast(dtypes.default_int) if x.dtype is dtypes.index else x
-        if type(x).__module__ == "numpy" and getattr(x, "shape", None) == ():
-            return self._operand(x.item(), op)
+        plain = plain_number(x)
+        if plain is not x:
+            return self._operand(plain, op)
         if hasattr(x, "__array__"):
             return self._from_host(x).uop
         raise TypeError(
@@ -172,7 +171,13 @@ class TensorCore(TensorBase):
         >>> Tensor([[4, 5, 6], [7, 8, 9]]).size(1)
         3
         """
-        return self.shape if dim is None else self.shape[self._axis(dim)]
+        if dim is None:
+            return self.shape
+        if not self.shape:
+            raise ArgumentIndexError(
+                f"size({dim}): a tensor without axes has the shape (); use size()"
+            )
+        return self.shape[self._axis(dim)]
 
     def __len__(self) -> int:
         """The size of the first axis. Raises TypeError for a tensor without axes."""
@@ -186,8 +191,10 @@ class TensorCore(TensorBase):
         Raises IndexError if it is out of range for `ndim + extra` axes, where 0 axes count as one;
         TypeError for anything but integers.
         """
-        if not hasattr(dim, "__index__"):
-            raise TypeError(f"an axis of shape {self.shape} is an integer, not {dim!r}")
+        if dim.__class__ is not int:
+            if not is_integer(dim):
+                raise TypeError(f"an axis of shape {self.shape} is an integer, not {dim!r}")
+            dim = int(dim)
         count = self.ndim + extra
         limit = max(1, count)
         if not -limit <= dim < limit:

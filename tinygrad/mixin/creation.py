@@ -21,6 +21,12 @@ from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.storage.placement import canonical_device, fitting_layout, in_own_memory
 from tinygrad.storage.realization import store_constant
 from tinygrad.storage.views import is_constant
+from tinygrad.uop.arguments import (
+    is_integer,
+    number_argument,
+    plain_number,
+    size_argument,
+)
 from tinygrad.uop.broadcast import (
     broadcast_node,
     const_node,
@@ -99,6 +105,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         [[42, 42], [42, 42]]
         """
         sizes = sizes_of((shape,))
+        fill_value = plain_number(fill_value)
         if isinstance(fill_value, UOp):
             dtype = dtypes.default_int if fill_value.dtype is dtypes.index else fill_value.dtype
             node = fill_value.cast(dtype)
@@ -211,6 +218,11 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         """
         if stop is None:
             start, stop = 0, start
+        start, stop = (
+            x if isinstance(x, UOp) else number_argument("arange", name, x)
+            for name, x in (("start", start), ("stop", stop))
+        )
+        step = number_argument("arange", "step", step)
         if step == 0:
             raise ArgumentError(f"arange({start}, {stop}, {step}): the step must not be 0")
         if not all(isinstance(x, UOp) or math.isfinite(x) for x in (start, stop, step)):
@@ -244,6 +256,10 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         """
         asked = kwargs.pop("dtype", None)
         dtype = dtypes.default_float if asked is None else to_dtype(asked)
+        start, stop = (
+            number_argument("linspace", name, x) for name, x in (("start", start), ("stop", stop))
+        )
+        steps = plain_number(steps)
         if not isinstance(steps, int) or steps < 0 or dtype is dtypes.bool:
             raise ArgumentError(
                 f"linspace: steps={steps!r} must be a nonnegative integer, dtype {dtype} not bool"
@@ -295,7 +311,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         >>> Tensor([[1, 2], [3, 4]]).triu().tolist()
         [[1, 2], [0, 4]]
         """
-        return self._lower_mask(diagonal - 1).where(self.zeros_like(device=None), self)
+        return self._lower_mask(diagonal, above=1).where(self.zeros_like(device=None), self)
 
     def tril(self, diagonal: sint = 0) -> Self:
         """Lower triangle of the last two axes: elements on and below `diagonal`, zeros elsewhere.
@@ -305,9 +321,10 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         """
         return self._lower_mask(diagonal).where(self, self.zeros_like(device=None))
 
-    def _lower_mask(self, diagonal: sint) -> Self:
+    def _lower_mask(self, diagonal: sint, above: int = 0) -> Self:
         if self.ndim < 2:
             raise ArgumentError(f"triu and tril take matrices, not shape {self.shape}")
+        diagonal = size_argument("triu and tril", "diagonal", diagonal) - above
         return self._triangle(self.shape[-2], self.shape[-1], diagonal)
 
 
@@ -315,7 +332,7 @@ def sizes_of(shape: tuple[Any, ...]) -> tuple[sint, ...]:
     """The sizes of a shape, given as a sequence or one by one. Raises ValueError for others."""
     sizes = argfix(*shape)
     for size in sizes:
-        if not hasattr(size, "__index__") or (not isinstance(size, UOp) and size < 0):
+        if not is_integer(size) or (not isinstance(size, UOp) and size < 0):
             raise ArgumentError(f"shape {sizes}: {size!r} is not a size; use nonnegative integers")
     return tuple(size if isinstance(size, UOp) else int(size) for size in sizes)
 

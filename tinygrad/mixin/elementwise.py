@@ -10,13 +10,18 @@ import math
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_float
+from tinygrad.errors import ArgumentError
 from tinygrad.gradient import with_gradient
 from tinygrad.mixin.arithmetic import floor_of
 from tinygrad.mixin.operators import OperatorMixin
 from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import Ops
+from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.broadcast import fits_dtype
 from tinygrad.uop.ops import UOp
+
+MAX_DECIMALS = 37
+"""10 to the power of this is a float32."""
 
 
 class ElementwiseMixin(OperatorMixin):
@@ -275,12 +280,19 @@ class ElementwiseMixin(OperatorMixin):
         whole = self.trunc()
         return (whole < self).where(whole + 1, whole) if self.is_floating_point() else self
 
-    def round(self) -> Self:
-        """Round to the nearest integer, ties to even.
+    def round(self, decimals: int = 0) -> Self:
+        """Round to the nearest integer, or to a number of decimals, ties to even.
 
         >>> Tensor([-1.5, 0.5, 2.5, 2.7]).round().tolist()
         [-2.0, 0.0, 2.0, 3.0]
+        >>> Tensor([1.25, 12.5]).round(1).tolist()
+        [1.2000000476837158, 12.5]
         """
+        decimals = integer_argument("round", "decimals", decimals)
+        if abs(decimals) > MAX_DECIMALS:
+            raise ArgumentError(f"round: {decimals} decimals are not within +-{MAX_DECIMALS}")
+        if decimals:
+            return self._round_to(decimals)
         if not self.is_floating_point():
             return self
         whole = self.trunc()
@@ -288,7 +300,22 @@ class ElementwiseMixin(OperatorMixin):
         half = whole * 0.5
         is_odd = half.trunc().ne(half)
         away = (rest.abs() > 0.5) | (rest.abs().eq(0.5) & is_odd)
-        return whole + away.where(rest.sign(), 0)
+        # a sum with 0 would be 0.0 for -0.0
+        return away.where(whole + rest.sign(), whole)
+
+    @in_float32
+    def _round_to(self, decimals: int) -> Self:
+        if self.is_floating_point():
+            scale = 10.0 ** abs(decimals)
+            if decimals > 0:
+                return (self * scale).round() / scale
+            return (self / scale).round() * scale
+        return (
+            self if decimals > 0 else self.cast(dtypes.float64)._round_to(decimals).cast(self.dtype)
+        )
+
+    def __round__(self, ndigits: int | None = None) -> Self:
+        return self.round(ndigits or 0)
 
     # ---- predicates ----
 

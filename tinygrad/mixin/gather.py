@@ -18,6 +18,7 @@ from tinygrad.mixin.arithmetic import reverse_order
 from tinygrad.mixin.core import TensorCore, check_tensors
 from tinygrad.mixin.indexing import IndexingMixin
 from tinygrad.uop import Ops
+from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.ops import resolve, sint
 from tinygrad.uop.reduction import SCATTER_REDUCE_OPS, identity
 from tinygrad.uop.reshard import any_sharded
@@ -236,6 +237,7 @@ class GatherMixin(IndexingMixin):
         """
         if not dtypes.is_int(self.dtype):
             raise ArgumentError(f"one_hot takes integers, not {self.dtype}; cast them with .int()")
+        num_classes = integer_argument("one_hot", "num_classes", num_classes)
         if num_classes < -1 or (num_classes == -1 and self.numel() == 0):
             raise ArgumentError(f"one_hot({num_classes}) of shape {self.shape}: give num_classes")
         count = int(self.max().item()) + 1 if num_classes == -1 else num_classes

@@ -53,7 +53,7 @@ class HashMixin(GatherMixin, CastMixin):
         >>> Tensor(b"abc").keccak().numpy().tobytes().hex()[:16]
         '3a985da74fe225b2'
         """
-        if cfg not in SPONGES:
+        if not isinstance(cfg, str) or cfg not in SPONGES:
             raise ArgumentError(f"keccak: {cfg!r} is none of {', '.join(SPONGES)}")
         if self.dtype is not dtypes.uint8:
             raise TypeError(f"keccak takes bytes, not {self.dtype}; cast or bitcast to uint8")

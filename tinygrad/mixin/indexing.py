@@ -390,7 +390,7 @@ def _indexed_shape(shape: tuple[sint, ...], tensors: dict[int, Any]) -> tuple[si
 
 
 def _is_array(item: Any) -> bool:
-    if isinstance(item, (TensorCore, list, tuple)):
+    if isinstance(item, (TensorCore, list, tuple, range)):
         return True
     return hasattr(item, "__array__") and bool(getattr(item, "shape", ()))
 

@@ -22,6 +22,31 @@ from tinygrad.storage.realization import store_constant
 from tinygrad.storage.views import is_uniform
 from tinygrad.uop.device_value import DeviceLike
 
+# numpy's functions that Python's operators call, by the name of the method
+_OPERATORS = {
+    "add": "add",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "truediv",
+    "floor_divide": "floordiv",
+    "remainder": "mod",
+    "divmod": "divmod",
+    "power": "pow",
+    "matmul": "matmul",
+    "bitwise_and": "and",
+    "bitwise_or": "or",
+    "bitwise_xor": "xor",
+    "left_shift": "lshift",
+    "right_shift": "rshift",
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "equal": "eq",
+    "not_equal": "ne",
+}
+_REFLECTED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
 if TYPE_CHECKING:
     import numpy
 
@@ -82,6 +107,22 @@ class InterchangeMixin(ConversionMixin):
         self._check_addressable()
         return dlpack.CPU
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """A numpy function of elements: a tensor for one that is a Python operator, which computes
+        as that; else an array. `array += x` writes the array.
+        """
+        name = _OPERATORS.get(ufunc.__name__)
+        if method == "__call__" and name and not kwargs:
+            first, *others = inputs
+            if isinstance(first, InterchangeMixin):
+                return getattr(first, f"__{name}__")(*others)
+            return getattr(self, f"__{_REFLECTED.get(name, f'r{name}')}__")(first)
+        return getattr(ufunc, method)(*_as_arrays(inputs), **_as_arrays(kwargs))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """A numpy function, such as `np.mean(x)` and `np.stack([x, y])`, of arrays."""
+        return function(*_as_arrays(args), **_as_arrays(kwargs))
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """Convert to a numpy array, as `numpy()`, with another dtype if given.
 
@@ -121,6 +162,17 @@ class InterchangeMixin(ConversionMixin):
                 f"a tensor on {device} is not in one buffer of the CPU; "
                 "copy it there first: .to('CPU')"
             )
+
+
+def _as_arrays(value: Any) -> Any:
+    """Tensors in tuples, lists and dicts as arrays."""
+    if isinstance(value, InterchangeMixin):
+        return value.numpy()
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_as_arrays, value))
+    if isinstance(value, dict):
+        return {key: _as_arrays(x) for key, x in value.items()}
+    return value
 
 
 def _capsule_of(x: Any) -> Any:

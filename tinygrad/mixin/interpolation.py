@@ -6,12 +6,14 @@ old ones, one axis after the other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.mixin.gather import GatherMixin
 from tinygrad.mixin.precision import in_float32
+from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.reshard import even_shard_count
 
 _MODES = ("linear", "nearest", "nearest-exact")
@@ -36,8 +38,11 @@ class InterpolationMixin(GatherMixin):
         >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).interpolate((1, 1)).tolist()
         [[2.5]]
         """
-        if isinstance(size, int):
-            raise TypeError(f"interpolate: size={size} must be a sequence, one per axis: ({size},)")
+        if not isinstance(size, Sequence):
+            raise TypeError(
+                f"interpolate: size={size!r} must be a sequence, one per axis: ({size!r},)"
+            )
+        size = tuple(integer_argument("interpolate", "size", s) for s in size)
         if not 0 < len(size) <= self.ndim or any(s <= 0 for s in size):
             raise ArgumentError(f"interpolate: sizes {size} do not fit shape {self.shape}")
         if mode not in _MODES:

@@ -13,6 +13,7 @@ from tinygrad.errors import ArgumentError
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.movement import Padding
 from tinygrad.uop import Ops
+from tinygrad.uop.arguments import size_argument
 from tinygrad.uop.broadcast import broadcast_shape
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.sint import same_size
@@ -77,10 +78,11 @@ class JoiningMixin(CreationMixin):
         >>> Tensor.arange(4).roll(1).tolist()
         [3, 0, 1, 2]
         """
+        given = shifts if isinstance(shifts, Sequence) else (shifts,)
+        by = tuple(size_argument("roll", "shifts", shift) for shift in given)
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(self.shape)
-        by = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-        axes = tuple(self._axis(d) for d in ((dims,) if isinstance(dims, int) else dims))
+        axes = tuple(map(self._axis, dims if isinstance(dims, Sequence) else (dims,)))
         if len(by) != len(axes):
             raise ArgumentError(f"roll: {len(by)} shifts for {len(axes)} axes")
         x = self
@@ -161,7 +163,12 @@ class JoiningMixin(CreationMixin):
                 raise ArgumentError(f"pad{tuple(padding)}: flat padding comes in pairs")
             flat = [(padding[i], padding[i + 1]) for i in range(0, len(padding), 2)]
             padding = [(0, 0)] * (self.ndim - len(flat)) + flat[::-1]
-        pairs = tuple((0, 0) if p is None else (p[0], p[1]) for p in padding)
+        found = [(0, 0) if p is None else p for p in padding]
+        if not all(isinstance(p, (tuple, list)) and len(p) == 2 for p in found):
+            raise ArgumentError(f"pad: {padding!r} mixes numbers with (before, after) of an axis")
+        pairs = tuple(
+            (size_argument("pad", "before", a), size_argument("pad", "after", b)) for a, b in found
+        )
         if len(pairs) != self.ndim:
             raise ArgumentError(f"pad: padding {tuple(padding)} does not fit shape {self.shape}")
         return pairs

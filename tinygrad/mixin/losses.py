@@ -17,6 +17,7 @@ from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.formulas import binary_cross_entropy
 from tinygrad.mixin.gather import GatherMixin
 from tinygrad.mixin.precision import in_float32
+from tinygrad.uop.arguments import number_argument
 
 _REDUCTIONS = ("mean", "sum", "none")
 
@@ -69,6 +70,7 @@ class LossMixin(GatherMixin, ActivationMixin):
 
         Raises ValueError unless there is one target for each prediction.
         """
+        self._with_axes("the loss of classes")
         classes = self.shape[-1]
         if Y.shape != self.shape[:-1]:
             raise ArgumentError(
@@ -130,7 +132,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         """
         check_tensors("cross_entropy", targets=Y)
         _check_smoothing(label_smoothing)
-        axis = 0 if self.ndim == 1 else 1
+        axis = 0 if self._with_axes("cross_entropy").ndim == 1 else 1
         classes = self.shape[axis]
         others = (*self.shape[:axis], *self.shape[axis + 1 :])
         is_class = None
@@ -164,7 +166,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         >>> Tensor([[-1.0, -2.0]]).nll_loss(Tensor([1])).item()
         2.0
         """
-        check_tensors("nll_loss", targets=Y)
+        check_tensors("nll_loss", targets=Y, weight=self if weight is None else weight)
         axis = 0 if self.ndim == 1 else 1
         order = (*(i for i in range(self.ndim) if i != axis), axis)
         log_probs = self.permute(order)._select_target_class(Y)
@@ -184,5 +186,6 @@ def _is_class(Y: Any, classes: Any) -> Any:
 
 
 def _check_smoothing(label_smoothing: float) -> None:
+    label_smoothing = number_argument("cross entropy", "label_smoothing", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ArgumentError(f"label_smoothing={label_smoothing} is not within 0 to 1")

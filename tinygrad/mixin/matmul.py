@@ -181,6 +181,8 @@ def _einsum_sizes(formula: str, inputs: list[str], shapes: list[SymbolicShape]) 
 
 def _parse_einsum(formula: str, counts: list[int]) -> tuple[list[str], str]:
     """The letters of each operand and of the result; `...` becomes unused letters."""
+    if not isinstance(formula, str):
+        raise TypeError(f"einsum takes a formula such as 'ij,jk->ik', not {formula!r}")
     text = formula.replace(" ", "")
     names = text.replace("...", "").replace(",", "").replace("->", "", 1)
     if names and not (names.isascii() and names.isalpha()):

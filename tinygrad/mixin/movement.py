@@ -16,6 +16,7 @@ from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.symbolic_range import check_range
 from tinygrad.storage.host.values import bound_size
 from tinygrad.uop import Ops
+from tinygrad.uop.arguments import integer_argument, is_integer
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, format_shape
 from tinygrad.uop.ops import UOp, WindowArg, sint, smax
 from tinygrad.uop.reshard import shard_count
@@ -224,10 +225,11 @@ class MovementMixin(TensorCore):
         [[0, 1, 2], [3, 4, 5]]
         """
         shape = self.uop.shape
-        if len(arg) != len(shape):
-            raise ArgumentError(
-                f"shrink{tuple(arg)} needs one (start, end) for each axis of {shape}"
-            )
+        if not isinstance(arg, Sequence) or len(arg) != len(shape):
+            raise ArgumentError(f"shrink: {arg!r} is no (start, end) for each axis of {shape}")
+        for pair in arg:
+            if pair is not None and not (isinstance(pair, Sequence) and len(pair) == 2):
+                raise ArgumentError(f"shrink: {pair!r} is no (start, end) of an axis")
         given = ((0, s) if b is None else b for b, s in zip(arg, shape, strict=True))
         bounds = tuple((start, end) for start, end in (_integers("shrink", (*b,)) for b in given))
         for axis, (start, end) in enumerate(bounds):
@@ -255,6 +257,7 @@ class MovementMixin(TensorCore):
         [[1, 2, 0], [0, 0, 0]]
         """
         new = argfix(shape, *args)
+        _integers("pad_to", tuple(s for s in new if s is not None))
         if len(new) != self.ndim:
             raise ArgumentError(f"pad_to{new} needs one size for each axis of {self.shape}")
         pairs = tuple(
@@ -297,13 +300,13 @@ class MovementMixin(TensorCore):
         final = tuple(r * s for r, s in zip(counts, base, strict=True))
         return self._repeated(tuple(apart), tuple(repeated), final)
 
-    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
+    def repeat_interleave(self, repeats: sint, dim: int | None = None) -> Self:
         """Repeat each element along `dim`; by default of the flat tensor.
 
         >>> Tensor([1, 2, 3]).repeat_interleave(2).tolist()
         [1, 1, 2, 2, 3, 3]
         """
-        _sizes("repeat_interleave", (repeats,))
+        (repeats,) = _sizes("repeat_interleave", (repeats,))
         x = self.flatten() if dim is None else self._with_axes("repeat_interleave")
         axis = 0 if dim is None else self._axis(dim)
         shape = x.shape
@@ -345,11 +348,12 @@ class MovementMixin(TensorCore):
         """
         axis = self._with_axes("split")._axis(dim)
         size = self._known_size("split", axis)
-        if isinstance(sizes, int):
+        if not isinstance(sizes, Sequence):
+            sizes = integer_argument("split", "sizes", sizes)
             if sizes < 0 or (sizes == 0 and size):
                 raise ArgumentError(f"split: parts of {sizes} elements do not add up to {size}")
             sizes = [min(sizes, size - i) for i in range(0, max(1, size), max(1, sizes))]
-        _sizes("split", tuple(sizes))
+        sizes = [int(part) for part in _sizes("split", tuple(sizes))]
         if sum(sizes) != size:
             raise ArgumentError(f"split sizes {list(sizes)} add up to {sum(sizes)}, not to {size}")
         stops = list(itertools.accumulate(sizes))
@@ -364,6 +368,7 @@ class MovementMixin(TensorCore):
         >>> [x.tolist() for x in Tensor.arange(5).chunk(3)]
         [[0, 1], [2, 3], [4]]
         """
+        chunks = integer_argument("chunk", "chunks", chunks)
         if chunks <= 0:
             raise ArgumentError(f"chunks={chunks} must be positive")
         size = self._with_axes("chunk")._known_size("chunk", self._axis(dim))
@@ -377,11 +382,14 @@ class MovementMixin(TensorCore):
         """
         axis = self._with_axes("unfold")._axis(dim)
         length = self._known_size("unfold", axis)
+        size, step = (
+            integer_argument("unfold", name, x) for name, x in (("size", size), ("step", step))
+        )
         if not 0 <= int(size) <= length or step <= 0:
             raise ArgumentError(
                 f"unfold(size={size}, step={step}): needs 0 <= size <= {length} and step > 0"
             )
-        return self._windows((axis,), (int(size),), (step,), (1,))
+        return self._windows((axis,), (size,), (step,), (1,))
 
     def _windows(
         self,
@@ -451,7 +459,7 @@ def _integers(op: str, given: tuple[Any, ...]) -> SymbolicShape:
     """Integers or expressions. Raises TypeError for anything else."""
     if all(size.__class__ is int for size in given):
         return given
-    if not all(hasattr(size, "__index__") for size in given):
+    if not all(map(is_integer, given)):
         raise TypeError(f"{op}: {given} are not sizes; use integers")
     return tuple(size if isinstance(size, UOp) else int(size) for size in given)
 

@@ -5,6 +5,7 @@ Input: tensors. Output: tensors of the same shape.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 from tinygrad.errors import ArgumentError
@@ -12,6 +13,7 @@ from tinygrad.helpers import prod
 from tinygrad.mixin.matmul import MatmulMixin
 from tinygrad.mixin.precision import in_float32
 from tinygrad.mixin.reduce import Axis
+from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.sint import same_size
 
 
@@ -75,6 +77,9 @@ class NormalizationMixin(MatmulMixin):
         """
         if self.ndim < 2:
             raise ArgumentError(f"newton_schulz takes matrices, not shape {self.shape}")
+        steps = integer_argument("newton_schulz", "steps", steps)
+        if not isinstance(params, Sequence):
+            raise TypeError(f"newton_schulz: params={params!r} must be a sequence of coefficients")
         if not params:
             raise ArgumentError("newton_schulz: params=() has no coefficients of x, x**3, ...")
         x = self._divided_by_norm(eps)

@@ -13,12 +13,15 @@ from tinygrad.uop import Ops
 
 
 class OperatorMixin(ComparisonMixin):
-    """`+ - * / // % ** & | ^ ~ << >> < <= > >= == !=`."""
+    """`+ - * / // % ** & | ^ ~ << >> < <= > >= == !=`, `divmod()`."""
 
     __slots__ = ()
 
     def __neg__(self) -> Self:
         return self.neg()
+
+    def __pos__(self) -> Self:
+        return self._derive(self.uop)
 
     def __invert__(self) -> Self:
         return self.bitwise_not()
@@ -58,6 +61,12 @@ class OperatorMixin(ComparisonMixin):
 
     def __rmod__(self, x: Any) -> Self:
         return self.mod(x, True)
+
+    def __divmod__(self, x: Any) -> tuple[Self, Self]:
+        return self // x, self % x
+
+    def __rdivmod__(self, x: Any) -> tuple[Self, Self]:
+        return x // self, x % self
 
     def __pow__(self, x: Any) -> Self:
         return self.pow(x)

@@ -5,10 +5,11 @@ Input: tensors, and devices, layouts or meshes. Output: the same values in the l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from tinygrad.device import Device
+from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.sharding import Mesh, P, Sharding, ShardingError
 from tinygrad.storage.files import replace
@@ -98,6 +99,7 @@ class PlacementMixin(CreationMixin):
         >>> Tensor([3, 4]).shard_like(x).device == x.device
         True
         """
+        check_tensors("shard_like", y=y)
         return self.to(computing_device(y.device))
 
     def _layout(self, devices: Mesh | Sharding | Sequence[str], axis: Any) -> Sharding:
@@ -113,6 +115,11 @@ class PlacementMixin(CreationMixin):
         if isinstance(devices, str):
             raise ShardingError(
                 f"shard takes a tuple of devices, not {devices!r}; use .to({devices!r})"
+            )
+        if not isinstance(devices, Iterable):
+            raise ShardingError(
+                f"shard takes a tuple of devices, a Sharding or a Mesh, not {devices!r} of type "
+                f"{type(devices).__name__}"
             )
         names = [Device.canonicalize(x) if isinstance(x, str) else x for x in devices]
         return canonical_layout(Sharding(names, self._split_axis(axis)))

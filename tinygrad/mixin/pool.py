@@ -12,9 +12,16 @@ from typing import Literal, Self, overload
 
 from tinygrad.dtype import dtypes, least_upper_float, sum_acc_dtype
 from tinygrad.errors import ArgumentError
-from tinygrad.helpers import make_tuple, prod
+from tinygrad.helpers import prod
+from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.reduce import ReduceMixin
-from tinygrad.mixin.window_geometry import PoolWindows, Sizes, spatial_pairs, spatial_tuple
+from tinygrad.mixin.window_geometry import (
+    PoolWindows,
+    Sizes,
+    kernel_tuple,
+    spatial_pairs,
+    spatial_tuple,
+)
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, const_node
 from tinygrad.uop.ops import resolve, sint
 
@@ -34,7 +41,7 @@ class PoolMixin(ReduceMixin):
         ceil_mode: bool,
     ) -> PoolWindows:
         """Check the arguments of a pooling. Raises ValueError if they do not fit the shape."""
-        kernel = make_tuple(kernel_size, 2)
+        kernel = kernel_tuple(kernel_size)
         count = len(kernel)
         kernel = spatial_tuple(kernel, count, "kernel_size")
         if self.ndim < count:
@@ -197,14 +204,19 @@ class PoolMixin(ReduceMixin):
         >>> x.max_unpool2d(indices).tolist()
         [[[[0, 0], [0, 4]]]]
         """
+        check_tensors("max_unpool2d", indices=indices)
         if self.shape != indices.shape:
             raise ArgumentError(
                 f"max_unpool2d: indices {indices.shape} are not of shape {self.shape}"
             )
         if not dtypes.is_int(indices.dtype):
             raise ArgumentError(f"max_unpool2d: indices are integers, not {indices.dtype}")
-        kernel = make_tuple(kernel_size, 2)
+        kernel = kernel_tuple(kernel_size)
         count = len(kernel)
+        if self.ndim < count:
+            raise ArgumentError(
+                f"max_unpool2d: kernel_size={kernel} needs {count} spatial axes, not {self.shape}"
+            )
         stride = kernel if stride is None else spatial_tuple(stride, count, "stride")
         dilation = spatial_tuple(dilation, count, "dilation")
         leading = self.shape[: self.ndim - count]

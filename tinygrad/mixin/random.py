@@ -13,7 +13,7 @@ from typing import Any, Self
 from tinygrad.device import Device
 from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
 from tinygrad.errors import ArgumentError
-from tinygrad.helpers import argfix, prod
+from tinygrad.helpers import prod
 from tinygrad.mixin.creation import known_sizes, max_sizes, sizes_of
 from tinygrad.mixin.cumulative import CumulativeMixin
 from tinygrad.mixin.sorting import SortingMixin
@@ -21,6 +21,7 @@ from tinygrad.storage.files import placed_anew
 from tinygrad.storage.placement import canonical_device, fitting_layout
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.uop import Ops
+from tinygrad.uop.arguments import integer_argument, number_argument
 from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.device_value import DeviceLike, TensorDevice, is_file
 from tinygrad.uop.ops import UOp, sint
@@ -34,7 +35,8 @@ class RandomMixin(SortingMixin, CumulativeMixin):
 
     @staticmethod
     def manual_seed(seed: int = 0) -> None:
-        """Seed the random number generator; equal seeds give equal numbers.
+        """Seed the random number generator; equal seeds give equal numbers. Raises TypeError for
+        what is no integer.
 
         >>> Tensor.manual_seed(42)
         >>> x = Tensor.rand(2).tolist()
@@ -42,7 +44,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         >>> Tensor.rand(2).tolist() == x
         True
         """
-        random_generator.seed(seed)
+        random_generator.seed(integer_argument("manual_seed", "seed", seed))
 
     def threefry(self, seed: Any) -> Self:
         """Random bits: the Threefry-2x32 hash of 64-bit counters under a 64-bit key.
@@ -217,6 +219,9 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         """
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
         exact = dtypes.float64 if dtype is dtypes.float64 else None
+        low, high = (
+            number_argument("uniform", name, x) for name, x in (("low", low), ("high", high))
+        )
         unit = cls.rand(*shape, dtype=exact, **kwargs)
         return ((high - low) * unit + low).cast(dtype).requires_grad_(requires_grad)
 
@@ -302,6 +307,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         >>> Tensor([1.0, 2.0]).dropout().tolist()
         [1.0, 2.0]
         """
+        p = number_argument("dropout", "p", p)
         if not 0 <= p <= 1:
             raise ArgumentError(f"dropout: p={p} is not within 0 to 1")
         if not type(self).training or p == 0:  # type: ignore[attr-defined]
@@ -321,6 +327,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         >>> Tensor([0.0, 1.0, 0.0]).multinomial(2, replacement=True).tolist()
         [1, 1]
         """
+        num_samples = integer_argument("multinomial", "num_samples", num_samples)
         if self.ndim not in (1, 2) or num_samples <= 0:
             raise ArgumentError(
                 f"multinomial: {num_samples} samples of shape {self.shape}; it takes one sample or "
@@ -368,5 +375,6 @@ def uniform_node(bits: UOp, dtype: DType) -> UOp:
 
 
 def _kaiming_deviation(shape: tuple[Any, ...], a: float) -> float:
-    fan_in = max(1, prod(argfix(*shape)[1:]))
-    return math.sqrt(2.0 / (1 + a**2)) / math.sqrt(fan_in)
+    fan_in = max(1, prod(known_sizes(shape)[1:]))
+    slope = number_argument("kaiming initialization", "a", a)
+    return math.sqrt(2.0 / (1 + slope**2)) / math.sqrt(fan_in)

@@ -43,6 +43,8 @@ class RearrangeMixin(MovementMixin):
 
 def _parse_rearrange(formula: str, count: int) -> tuple[list[list[str]], list[list[str]]]:
     """Both sides of a formula as groups of axis names; `...` stands for the remaining axes."""
+    if not isinstance(formula, str):
+        raise TypeError(f"rearrange takes a formula such as 'a b -> b a', not {formula!r}")
     sides = formula.split("->")
     if len(sides) != 2:
         raise ArgumentError(f"rearrange {formula!r}: write one ->, as in 'a b -> b a'")

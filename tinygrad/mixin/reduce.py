@@ -17,6 +17,7 @@ from tinygrad.mixin.arithmetic import reverse_order
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import Ops
+from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.ops import UOp, sint, smax
 
 Axis: TypeAlias = int | Sequence[int] | None
@@ -158,6 +159,7 @@ class ReduceMixin(CreationMixin):
         >>> Tensor([[1.0, 3.0], [2.0, 2.0]]).var(axis=1).tolist()
         [2.0, 0.0]
         """
+        correction = integer_argument("var", "correction", correction)
         squares = (self - self.mean(axis, keepdim=True)).square()
         return squares.sum(axis, keepdim) / smax(0, self._count(axis) - correction)
 

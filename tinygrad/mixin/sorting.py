@@ -14,6 +14,7 @@ from typing import Any, Self
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.mixin.gather import GatherMixin
+from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.reshard import shard_count, topk_moves_less
 
 # up to this length, comparing all pairs is faster than a network
@@ -61,6 +62,7 @@ class SortingMixin(GatherMixin):
         """
         if not sorted_:
             raise NotImplementedError("topk gives its values in order; leave out sorted_=False")
+        k = integer_argument("topk", "k", k)
         axis = self._known_axis(dim, "topk")
         size = self.shape[axis] if self.ndim else 1
         if not 0 <= k <= size:

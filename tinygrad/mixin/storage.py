@@ -11,6 +11,7 @@ from typing import Any, Self
 from tinygrad.errors import ArgumentError
 from tinygrad.execution import schedule_uops
 from tinygrad.helpers import GlobalCounters
+from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.storage.assignment import assign, value_to_write
@@ -46,6 +47,8 @@ class StorageMixin(CreationMixin):
         >>> (Tensor([1, 2]) + 1).realize().uop.is_realized
         True
         """
+        for x in lst:
+            check_tensors("realize", tensor=x)
         if do_update_stats:
             realize_all((self, *lst))
             return self
@@ -70,6 +73,8 @@ class StorageMixin(CreationMixin):
         >>> (Tensor([1, 2]).realize() + 1).schedule_with_vars()[1]
         {}
         """
+        for x in lst:
+            check_tensors("schedule", tensor=x)
         items, outputs, values = schedule_uops(nodes_to_compute((self, *lst)))
         replace_nodes(outputs)
         return items, values
@@ -115,6 +120,7 @@ class StorageMixin(CreationMixin):
         >>> Tensor([1, 2]).replace(Tensor([3, 4])).tolist()
         [3, 4]
         """
+        check_tensors("replace", x=x)
         if self.shape != x.shape and not allow_shape_mismatch:
             raise ArgumentError(f"replace: shape {x.shape} is not {self.shape}")
         self._alias(x)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tinygrad.mixin.core import TensorCore
 from tinygrad.sharding.drawing import Drawing
+from tinygrad.uop.arguments import is_integer
 
 
 class VisualizationMixin(TensorCore):
@@ -32,5 +33,7 @@ class VisualizationMixin(TensorCore):
         2:4 │ CPU:1 │
             └───────┘
         """
+        if axes is not None and not (isinstance(axes, Sequence) and all(map(is_integer, axes))):
+            raise TypeError(f"visualize_sharding: axes={axes!r} must be a sequence of integers")
         chosen = None if axes is None else tuple(axes)
         return Drawing(self.device, self.shape, chosen, at)

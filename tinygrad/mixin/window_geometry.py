@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import make_tuple
+from tinygrad.uop.arguments import is_integer
 from tinygrad.uop.ops import sint
 from tinygrad.uop.sint import smax, smin
 
@@ -26,7 +27,7 @@ def spatial_pairs(padding: Sizes, count: int) -> Pairs:
     are (left, right, top, bottom, ...), the last axis first. Raises ValueError for other lengths,
     TypeError for anything but integers.
     """
-    _check_integers(padding, "padding")
+    padding = _integers(padding, "padding")
     if isinstance(padding, int):
         return ((padding, padding),) * count
     if len(padding) == count:
@@ -43,17 +44,23 @@ def spatial_tuple(value: Sizes, count: int, name: str, minimum: int = 1) -> tupl
     """One number for each of `count` spatial axes. Raises ValueError for other counts and values,
     TypeError for anything but integers.
     """
-    _check_integers(value, name)
-    result = make_tuple(value, count)
+    result = make_tuple(_integers(value, name), count)
     if len(result) != count or any(x < minimum for x in result):
         raise ArgumentError(f"{name}={value} must be {count} numbers of at least {minimum}, or one")
     return result
 
 
-def _check_integers(value: Sizes, name: str) -> None:
+def kernel_tuple(value: Sizes) -> tuple[int, ...]:
+    """The size of the kernel along each spatial axis; one number is that of two axes."""
+    return make_tuple(_integers(value, "kernel_size"), 2)
+
+
+def _integers(value: Sizes, name: str) -> Sizes:
+    """The argument with numpy's integers as Python's."""
     numbers = value if isinstance(value, (list, tuple)) else (value,)
-    if not all(isinstance(x, int) for x in numbers):
-        raise TypeError(f"{name}={value} must be an integer, or one for each spatial axis")
+    if not all(map(is_integer, numbers)):
+        raise TypeError(f"{name}={value!r} must be an integer, or one for each spatial axis")
+    return tuple(map(int, numbers)) if numbers is value else int(numbers[0])
 
 
 @dataclass(frozen=True)

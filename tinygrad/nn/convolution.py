@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import flatten, make_tuple, prod
+from tinygrad.mixin.creation import known_sizes
+from tinygrad.mixin.window_geometry import kernel_tuple
 from tinygrad.tensor import Tensor
 
 
@@ -37,12 +39,13 @@ class Conv2d:
         groups: int = 1,
         bias: bool = True,
     ) -> None:
+        in_channels, out_channels, groups = known_sizes((in_channels, out_channels, groups))
         if in_channels % groups or out_channels % groups:
             raise ArgumentError(
                 f"groups={groups} must divide in_channels={in_channels} and "
                 f"out_channels={out_channels}"
             )
-        self.kernel_size = make_tuple(kernel_size, 2)
+        self.kernel_size = kernel_tuple(kernel_size)
         self.stride, self.dilation, self.groups = stride, dilation, groups
         self.padding = _padding(padding, self.kernel_size, stride, dilation)
         bound = 1 / math.sqrt(in_channels * prod(self.kernel_size))

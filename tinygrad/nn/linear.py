@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tinygrad.mixin.creation import known_sizes
 from tinygrad.tensor import Tensor
 
 
@@ -19,7 +20,8 @@ class Linear:
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
-        bound = 1 / math.sqrt(in_features)
+        in_features, out_features = known_sizes((in_features, out_features))
+        bound = 1 / math.sqrt(max(1, in_features))
         self.weight = Tensor.uniform(out_features, in_features, low=-bound, high=bound)
         self.bias = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
 

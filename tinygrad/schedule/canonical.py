@@ -8,6 +8,7 @@ and bound values have the same canonical SINK, as one object.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tinygrad.caches import cached_function
@@ -15,6 +16,7 @@ from tinygrad.errors import ArgumentError
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.float_variables import argument_of, value_of
 from tinygrad.uop.ops import BufferArg, UOp
+from tinygrad.uop.sint import check_bound
 
 _HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
 _FOR_GRADIENTS = frozenset({Ops.DETACH, Ops.CONTIGUOUS_BACKWARD})
@@ -45,15 +47,35 @@ class BindingConflict(ArgumentError):
     """One Variable has two values in a graph."""
 
 
+@dataclass
+class _Variables:
+    """The Variables of a graph: the values of those that are bound, and all that are used."""
+
+    values: dict[str, int] = field(default_factory=dict)
+    used: list[UOp] = field(default_factory=list)
+
+    def unbind(self, node: UOp) -> UOp:
+        """The Variable of a binding, whose value is kept."""
+        variable, value = node.unbind()
+        name, argument = variable.arg[0], argument_of(variable, value)
+        if self.values.setdefault(name, argument) != argument:
+            other = value_of(variable, self.values[name])
+            raise BindingConflict(
+                f"Variable {name} is bound to {other} and to {value} in one graph"
+            )
+        return variable
+
+
 def canonicalize(sink: UOp) -> Canonical:
     """Number the buffers of a graph, of a SINK or any other node, and remove its bindings.
 
     Raises:
         BindingConflict: one Variable is bound to two values.
+        ArgumentError: a Variable has no value.
     """
     done: dict[UOp, UOp] = {}
     found: list[UOp] = []
-    values: dict[str, int] = {}
+    variables = _Variables()
     lines: list[str] = []
     order = sink.toposort()
     writes = [node for node in order if node.op in _WRITES]
@@ -65,11 +87,11 @@ def canonicalize(sink: UOp) -> Canonical:
             done[node] = done[src[0]]
             continue
         if not src or op is Ops.BIND:
-            done[node] = node if op is Ops.CONST else _canonical_leaf(node, found, values)
+            done[node] = node if op is Ops.CONST else _canonical_leaf(node, found, variables)
             continue
         src = tuple([done[x] for x in src])
         if op in _HAS_SIZES and not _is_known(arg):
-            arg = _without_bindings(arg, values)
+            arg = _without_bindings(arg, variables)
         elif op is Ops.ASSIGN:
             arg = ranks[node]
         if src == node.src and arg is node.arg:
@@ -79,22 +101,25 @@ def canonicalize(sink: UOp) -> Canonical:
         if op in GroupOp.Communication:
             new.user_line = len(lines)
             lines.append("?" if node.user_line is None else str(node.user_line))
-    return Canonical(done[sink], tuple(found), values, tuple(writes), tuple(lines))
+    check_bound(variables.used, variables.values)
+    return Canonical(done[sink], tuple(found), variables.values, tuple(writes), tuple(lines))
 
 
-def _canonical_leaf(node: UOp, buffers: list[UOp], values: dict[str, int]) -> UOp:
+def _canonical_leaf(node: UOp, buffers: list[UOp], variables: _Variables) -> UOp:
     """A node without sources, or a binding. Buffers are added to `buffers`."""
     op, arg = node.op, node.arg
     if op is Ops.BUFFER:
         shape = arg.shape
         if not _is_known(shape):
-            shape = _without_bindings(shape, values)
+            shape = _without_bindings(shape, variables)
         buffers.append(node)
         return UOp(op, node.dtype, (), BufferArg(-len(buffers), shape, arg.device))
     if op is Ops.BIND:
-        return _unbind(node, values)
+        return variables.unbind(node)
     if op in _HAS_SIZES and not _is_known(arg):
-        return UOp(op, node.dtype, (), _without_bindings(arg, values))
+        return UOp(op, node.dtype, (), _without_bindings(arg, variables))
+    if op is Ops.DEFINE_VAR:
+        variables.used.append(node)
     return node
 
 
@@ -107,25 +132,18 @@ def _ranks(writes: list[UOp]) -> dict[UOp, int]:
     return {node: sorted(numbers[node.src[0].base]).index(node.arg) for node in assignments}
 
 
-def _unbind(node: UOp, values: dict[str, int]) -> UOp:
-    variable, value = node.unbind()
-    name, argument = variable.arg[0], argument_of(variable, value)
-    if values.setdefault(name, argument) != argument:
-        other = value_of(variable, values[name])
-        raise BindingConflict(f"Variable {name} is bound to {other} and to {value} in one graph")
-    return variable
-
-
 @cached_function(4096)
 def _is_known(arg: Any) -> bool:
     """Whether the argument of a movement op has no symbolic size."""
     return all(map(_is_known, arg)) if isinstance(arg, tuple) else not isinstance(arg, UOp)
 
 
-def _without_bindings(arg: Any, values: dict[str, int]) -> Any:
+def _without_bindings(arg: Any, variables: _Variables) -> Any:
     if isinstance(arg, tuple):
-        new = tuple([_without_bindings(x, values) for x in arg])
+        new = tuple([_without_bindings(x, variables) for x in arg])
         return arg if all(a is b for a, b in zip(arg, new, strict=True)) else new
     if isinstance(arg, UOp):
-        return arg.substitute({b: _unbind(b, values) for b in arg.toposort() if b.op is Ops.BIND})
+        nodes = arg.toposort()
+        variables.used += [node for node in nodes if node.op is Ops.DEFINE_VAR]
+        return arg.substitute({b: variables.unbind(b) for b in nodes if b.op is Ops.BIND})
     return arg

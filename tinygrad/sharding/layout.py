@@ -8,7 +8,7 @@ layouts are the same object. Bounds are computed from a shape, never stored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
@@ -335,7 +335,8 @@ def _full_name(device: object) -> object:
 
 
 def _checked_devices(devices: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(devices, str) or not all(isinstance(name, str) and name for name in devices):
+    is_sequence = isinstance(devices, Iterable) and not isinstance(devices, str)
+    if not is_sequence or not all(isinstance(name, str) and name for name in devices):
         raise ShardingError(
             f"devices must be a tuple of device names, got {devices!r}; "
             'write for example ("CPU:0", "CPU:1")'

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from tinygrad.device import Buffer, Device
 from tinygrad.dtype import dtypes
+from tinygrad.errors import ArgumentError
 from tinygrad.execution.buffers import bind_buffers
 from tinygrad.sharding import Sharding
 from tinygrad.uop.device_value import TensorDevice
@@ -28,6 +29,10 @@ from tinygrad.uop.ops import UOp
 
 WORDS = 2
 """The uint64 words of a draw: the key, and the counter of its first number."""
+
+
+MAX_NUMBERS = 1 << 64
+"""The numbers under one key: those that its counters tell apart."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +74,17 @@ class RandomGenerator:
             record.is_seeded = True
 
     def advance(self, count: int) -> tuple[int, int]:
-        """Take the next `count` numbers: the key, and the counter of the first."""
+        """Take the next `count` numbers: the key, and the counter of the first.
+
+        Raises ValueError past the end of the sequence.
+        """
         with self._lock:
             start = self._position
+            if start + count > MAX_NUMBERS:
+                raise ArgumentError(
+                    f"there are no {count} random numbers after the first {start} of a seed; draw "
+                    "fewer"
+                )
             self._position += count
             return self._key, start
 

@@ -27,7 +27,15 @@ def is_scalar(node: UOp) -> bool:
 
 
 def const_node(value: ConstType, dtype: DType) -> UOp:
-    """The constant `value` cast to `dtype`: integers out of range wrap around, floats saturate."""
+    """The constant `value` cast to `dtype`: integers out of range wrap around, floats saturate.
+
+    Raises TypeError for what is no number.
+    """
+    if not isinstance(value, (int, float)):
+        raise TypeError(
+            f"a constant of {dtype} is one number, not {value!r} of type {type(value).__name__}; "
+            "make a tensor of other values: Tensor(...)"
+        )
     if dtypes.is_int(dtype):
         number = saturate(value, dtype) if isinstance(value, float) else int(value)
         if not dtypes.min(dtype) <= number <= dtypes.max(dtype):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any, cast
 
+from tinygrad.errors import ArgumentError
 from tinygrad.uop.node import N, Node
 
 
@@ -17,11 +18,26 @@ def resolve(x: bool | Node, default: bool = True) -> bool:
     return bool(simple.vmin) if simple.vmin == simple.vmax else default
 
 
+def check_bound(variables: Iterable[Node], values: dict[str, int]) -> None:
+    """Raise ArgumentError unless each of `variables` has a value, by name."""
+    for variable in variables:
+        name, low, high = variable.arg
+        if name not in values:
+            raise ArgumentError(
+                f"Variable {name} of {low} to {high} has no value; bind it where it is used: "
+                f"{name}.bind({low})"
+            )
+
+
 def sym_infer(x: int | Node, values: dict[str, int]) -> int:
-    """The value of a symbolic integer for the `values` of its Variables, by name."""
+    """The value of a symbolic integer for the `values` of its Variables, by name. Raises
+    ArgumentError for one without a value.
+    """
     if not isinstance(x, Node):
         return x
-    table = {v: v.const_like(values[v.arg[0]]) for v in x.variables()}
+    variables = x.variables()
+    check_bound(variables, values)
+    table = {v: v.const_like(values[v.arg[0]]) for v in variables}
     return int(x.substitute(table))
 
 

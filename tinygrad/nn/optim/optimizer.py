@@ -57,6 +57,8 @@ class Optimizer(ABC):
     """Whether the update is elementwise, so that tensors may be concatenated."""
 
     def __init__(self, params: Iterable[Tensor], lr: float, fused: int | None = None) -> None:
+        if not isinstance(params, Iterable):
+            raise TypeError(f"{type(self).__name__} takes a list of tensors, not {params!r}")
         params = list(params)
         for param in params:
             if not isinstance(param, Tensor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from tinygrad.nn.state.collect import get_state_dict
@@ -54,6 +55,8 @@ def load_state_dict(
 
 
 def _check(targets: dict[str, Tensor], state_dict: dict[str, Tensor], strict: bool) -> None:
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(f"load_state_dict takes a dict of tensors, not {type(state_dict).__name__}")
     for name, value in state_dict.items():
         if not isinstance(value, Tensor) and name in targets:
             raise TypeError(f"{name} is of type {type(value).__name__}; give a Tensor of it")

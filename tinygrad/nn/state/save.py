@@ -92,6 +92,8 @@ def _header(tensors: dict[str, Tensor], metadata: dict[str, Any] | None) -> byte
                 f"metadata {name!r} is {value!r}, but safetensors holds text; give str() of it, or "
                 "json.dumps()"
             )
+    if not isinstance(tensors, dict):
+        raise TypeError(f"safe_save takes a dict of tensors, not a {type(tensors).__name__}")
     header: dict[str, Any] = {METADATA: metadata} if metadata else {}
     offset = 0
     for name, tensor in tensors.items():

@@ -21,6 +21,7 @@ from tinygrad.dtype import (
     from_float32_array,
     from_numpy_dtype,
     is_stored_as_bits,
+    saturate,
     to_numpy_dtype,
     truncate,
 )
@@ -66,7 +67,7 @@ def data_node(data: Any, dtype: DType | None) -> UOp:
         return number_node(data, dtype)
     if isinstance(data, (bytes, bytearray)):
         return bytes_node(bytes(data), dtype or dtypes.uint8)
-    if isinstance(data, (list, tuple)):
+    if isinstance(data, (list, tuple, range)):
         return list_node(data, dtype)
     if isinstance(data, Path):
         return file_node(data) if dtype is None else file_node(data).bitcast(dtype)
@@ -107,9 +108,13 @@ def list_node(data: Any, dtype: DType | None) -> UOp:
         own = dtypes.from_py(leaves)
         wanted = own if dtype is None else dtype
         if dtype is not None and dtypes.is_int(dtype):
-            leaves = [truncate[dtype](x) for x in leaves]
+            leaves = [
+                saturate(x, dtype) if isinstance(x, float) else truncate[dtype](x) for x in leaves
+            ]
         exact = np.dtype(np.float64) if is_stored_as_bits(wanted) else to_numpy_dtype(wanted)
-        return array_node(np.array(leaves, dtype=exact).reshape(np.shape(data)), wanted)
+        with np.errstate(over="ignore"):
+            array = np.array(leaves, dtype=exact).reshape(np.shape(data))
+        return array_node(array, wanted)
     except (ValueError, TypeError, OverflowError) as error:
         kind = "" if dtype is None else f"of {dtype} "
         raise ArgumentError(
@@ -137,13 +142,27 @@ def array_node(array: Array, dtype: DType | None) -> UOp:
     if array.size == 0:
         return broadcast_node(const_node(0, dtype), array.shape)
     with np.errstate(all="ignore"):
-        if not is_stored_as_bits(dtype):
+        if dtypes.is_int(dtype) and dtypes.is_float(own):
+            data = _saturated(array, dtype)
+        elif not is_stored_as_bits(dtype):
             data = np.array(array, dtype=to_numpy_dtype(dtype), order="C")
         elif own is dtype:
             data = np.array(array, order="C")
         else:
             data = from_float32_array(array, dtype)
     return memory_node(_bytes_of(data), array.shape, dtype)
+
+
+def _saturated(array: Array, dtype: DType) -> Array:
+    """Floats as integers, as `saturate`."""
+    import numpy as np
+
+    low, high = dtypes.min(dtype), dtypes.max(dtype)
+    exact = array.astype(np.float64)
+    # the limit of 64 bits is no float64, but the number after it is
+    below, above = exact <= float(low), exact >= float(high)
+    inside = np.where(below | above | np.isnan(exact), 0, exact).astype(to_numpy_dtype(dtype))
+    return np.where(below, low, np.where(above, high, inside)).astype(to_numpy_dtype(dtype))
 
 
 def number_in_memory(value: UOp, device: str) -> UOp:
@@ -202,6 +221,8 @@ def shared_node(stored: Array, dtype: DType, copy: bool | None) -> UOp:
 
 def foreign_node(address: int, shape: Sequence[int], dtype: DType, device: str) -> UOp:
     """External memory on `device`, without a copy. Raises ValueError for the null address."""
+    if not isinstance(address, int):
+        raise TypeError(f"from_blob takes an address as a number, not {address!r}")
     if not address:
         raise ArgumentError("from_blob: there is no memory at address 0")
     node = UOp.new_buffer(device, tuple(shape), dtype)

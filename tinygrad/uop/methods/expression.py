@@ -109,6 +109,8 @@ class ExpressionMixin(Node):
         """A number known when a kernel runs, between `min_value` and `max_value`, both included: a
         size or an index, unless a bound is a float.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"a Variable has a name, not {name!r}; write Variable('n', 1, 10)")
         bounds = (min_value, max_value)
         if not all(isinstance(x, (int, float)) for x in bounds):
             raise TypeError(f"Variable {name}: bounds must be numbers, got {bounds}")
@@ -126,6 +128,8 @@ class ExpressionMixin(Node):
         """Give this variable a value."""
         if self.op is not Ops.DEFINE_VAR:
             raise TypeError(f"bind needs a Variable, not {self.op.name}")
+        if not isinstance(value, (int, float)):
+            raise TypeError(f"Variable {self.arg[0]} is bound to a number, not {value!r}")
         if not self.arg[1] <= value <= self.arg[2]:
             raise ArgumentError(f"{self.arg[0]}={value} is outside [{self.arg[1]}, {self.arg[2]}]")
         return type(self)(Ops.BIND, self.dtype, (self, self.const(self.dtype, value)))
