@@ -56,7 +56,7 @@ LAYERS = (
 # inside `schedule`, from the bottom up: lowering and the rewrites of communication come before
 # grouping, and do not depend on it
 SCHEDULE_LAYERS = (
-    {"execution_plan", "canonical", "storage_views"},
+    {"execution_plan", "canonical", "movement_chains", "storage_views"},
     {"comm"},
     {"spmd"},
     {"multi"},

@@ -99,6 +99,35 @@ def test_assignments_are_numbered_from_the_first_pending_one() -> None:
     assert sorted(n.arg for n in found(both.sink, Ops.ASSIGN)) == [0, 1]
 
 
+def test_chains_of_movement_are_one_op_in_the_canonical_graph() -> None:
+    x, table = buffer(2, 3, 4), buffer(6, 4)
+    chains = (
+        x.detach().permute((1, 0, 2)).permute((2, 0, 1)).permute((1, 0, 2)),
+        x.reshape((6, 4)).detach().reshape((24,)),
+    )
+    for chain, op in zip(chains, (Ops.PERMUTE, Ops.RESHAPE), strict=True):
+        (found_op,) = canonicalize(UOp.sink(chain)).sink.src
+        assert (found_op.op, found_op.shape, found_op.src[0].op) == (op, chain.shape, Ops.BUFFER)
+    same = canonicalize(UOp.sink(x.reshape((6, 4)).reshape((2, 3, 4)) + x)).sink.src[0]
+    assert same.src[0] is same.src[1]
+    back = x.permute((1, 0, 2)).permute((1, 0, 2)).reshape((6, 4)) + table
+    assert canonicalize(UOp.sink(back)).sink.src[0].src[0].src[0].op is Ops.BUFFER
+
+
+def test_the_canonical_graph_keeps_chains_of_sharded_values() -> None:
+    x = buffer(4, 6, device=Sharding(TWO, 0))
+    chain = x.reshape((2, 2, 6)).reshape((2, 12))
+    kept = canonicalize(UOp.sink(chain)).sink.src[0]
+    assert [kept.op, kept.src[0].op] == [Ops.RESHAPE, Ops.RESHAPE]
+    assert kept.device == chain.device
+
+
+def test_the_shapes_of_a_canonical_graph_follow_the_variables() -> None:
+    size = Variable("n", 1, 8)
+    value = buffer(8).shrink(((0, size.bind(3)),)).reshape((1, size.bind(3))) * 2
+    assert canonicalize(UOp.sink(value)).sink.src[0].shape == (1, size)
+
+
 # ---- rewrites of the tensor graph ----
 
 

@@ -39,25 +39,25 @@ class MemoryPlan:
 
 
 class _Placed:
-    """The buffers placed so far, sorted by offset."""
+    """The buffers placed so far, sorted by offset, after an empty one that is always in use."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, steps: int) -> None:
         import numpy as np
 
         # columns: first step, last step, begin, end
-        self.table: Integers = np.zeros((4, count), np.int64)
-        self.count = 0
+        self.table: Integers = np.zeros((4, count + 1), np.int64)
+        self.table[1] = steps
+        self.count = 1
 
     def place(self, first: int, last: int, nbytes: int) -> int:
         """Takes the smallest gap that is large enough, else the end; returns the offset."""
-        import numpy as np
-
-        placed = self.table[:, : self.count]
-        alive = (placed[0] <= last) & (placed[1] >= first)
-        offset = _smallest_gap(placed[2, alive], placed[3, alive], nbytes)
-        index = int(np.searchsorted(placed[2], offset))
-        self.table[:, index + 1 : self.count + 1] = self.table[:, index : self.count].copy()
-        self.table[:, index] = (first, last, offset, offset + nbytes)
+        table, count = self.table, self.count
+        firsts, lasts, begins, ends = table[:, :count]
+        alive = (firsts <= last) & (lasts >= first)
+        offset = _smallest_gap(begins[alive], ends[alive], nbytes)
+        index = int(begins.searchsorted(offset, "right"))
+        table[:, index + 1 : count + 1] = table[:, index:count].copy()
+        table[:, index] = (first, last, offset, offset + nbytes)
         self.count += 1
         return offset
 
@@ -73,7 +73,7 @@ def plan_memory(lifetimes: Sequence[Lifetime]) -> MemoryPlan:
         if lifetime.last < lifetime.first or lifetime.nbytes < 0:
             raise ValueError(f"{lifetime} ends before it begins, or has a negative size")
     offsets = [0] * len(lifetimes)
-    placed = _Placed(len(lifetimes))
+    placed = _Placed(len(lifetimes), max((x.last for x in lifetimes), default=0))
     total = 0
     for index in sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i].nbytes):
         lifetime = lifetimes[index]
@@ -85,14 +85,15 @@ def plan_memory(lifetimes: Sequence[Lifetime]) -> MemoryPlan:
 
 
 def _smallest_gap(begins: Integers, ends: Integers, nbytes: int) -> int:
-    """Where the smallest gap of at least `nbytes` starts, between intervals sorted by `begins`."""
+    """Where the smallest gap of at least `nbytes` starts, between intervals sorted by `begins`, of
+    which the first is empty and begins at 0.
+    """
     import numpy as np
 
-    if not len(begins):
-        return 0
-    # how far the intervals reach before each of them, and after all
-    reached = np.maximum.accumulate(np.concatenate(([0], ends)))
-    gaps = begins - reached[:-1]
-    fitting = np.where(gaps >= nbytes, gaps, np.iinfo(np.int64).max)
-    best = int(np.argmin(fitting))
-    return int(reached[best] if gaps[best] >= nbytes else reached[-1])
+    # how far the intervals up to each of them reach
+    reached = np.maximum.accumulate(ends)
+    gaps = begins[1:] - reached[:-1]
+    fitting = (gaps >= nbytes).nonzero()[0]
+    if not len(fitting):
+        return int(reached[-1])
+    return int(reached[fitting[gaps[fitting].argmin()]])

@@ -9,6 +9,7 @@
        execution_plan.py   the plan: items over storage entries; names no real buffer
     4. kernel/             lowers each kernel of the plan: index arithmetic and loops
 
+`movement_chains.py` merges chains of reshapes or permutes, in the canonical form and in stage 1.
 `storage_views.py` says which nodes are in memory, for stages 2 and 3. `execution/` binds buffers to
 a plan and runs it; `codegen/` is the second half of the compiler. A stage imports no later one.
 """

@@ -1,9 +1,10 @@
 """The canonical form of a graph, which is the key of the plan cache.
 
 Input: a SINK of the tensor graph. Output: the same graph with BUFFERs numbered in the order of
-first use, unbound Variables, and without ops that concern gradients alone; and apart from it, the
-real BUFFERs and the values of the Variables. Invariant: graphs that differ only in their buffers
-and bound values have the same canonical SINK, as one object.
+first use, unbound Variables, chains of movement merged where nothing is sharded, and without ops
+that concern gradients alone; and apart from it, the real BUFFERs and the values of the Variables.
+Invariant: graphs that differ only in their buffers and bound values have the same canonical SINK,
+as one object.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple
 
 from tinygrad.caches import cached_function
 from tinygrad.errors import ArgumentError
+from tinygrad.schedule.movement_chains import is_chain, merged_chain
+from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.float_variables import argument_of, value_of
 from tinygrad.uop.ops import BufferArg, UOp
@@ -97,7 +100,13 @@ def canonicalize(sink: UOp) -> Canonical:
         if src == node.src and arg is node.arg:
             done[node] = node
             continue
+        if is_chain(op, src[0]) and not isinstance(src[0].device, Sharding):
+            done[node] = merged_chain(op, src[0], arg)
+            continue
         new = done[node] = UOp(op, node.dtype, src, arg)
+        if not values:
+            # nothing below was bound, so the shape is the same one
+            new.take_shape(node)
         if op in GroupOp.Communication:
             new.user_line = len(lines)
             lines.append("?" if node.user_line is None else str(node.user_line))

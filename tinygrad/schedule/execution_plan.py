@@ -52,7 +52,9 @@ Slices: TypeAlias = tuple[StorageSlice, ...]
 def slice_on(slices: Slices, number: int) -> StorageSlice:
     """The memory of a value on its device number `number`."""
     if len(slices) == 1:
-        entry, device, offset, size, dtype, _ = slices[0]
+        entry, device, offset, size, dtype, count = slices[0]
+        if number == 0 and count == 1:
+            return slices[0]
         return StorageSlice(entry, device + number, offset, size, dtype)
     for part in slices:
         if number < part.device_count:

@@ -35,7 +35,7 @@ def is_storage(node: UOp) -> bool:
 
 def movement_base(node: UOp) -> UOp:
     """The node below all movement and placement."""
-    while node.op in GroupOp.Movement or is_placement(node):
+    while (op := node.op) in GroupOp.Movement or (op is Ops.COPY and is_placement(node)):
         node = node.src[0]
     return node
 

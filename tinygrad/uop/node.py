@@ -149,6 +149,11 @@ class Node(MathMixin):
             new.user_line = self.user_line
         return new
 
+    def take_shape(self, other: Self) -> None:
+        """Note that the shape is that of `other`, unless it is known already."""
+        if self._shape is UNSET:
+            self._shape = other._shape
+
     def toposort(self, gate: Callable[[Self], bool] | None = None) -> dict[Self, None]:
         """Return every node below and including this one, sources first. `gate` stops the
         descent. What is returned without a gate is not to be changed.

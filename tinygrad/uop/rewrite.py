@@ -102,7 +102,8 @@ def _rewrite_sources_first(
     waiting: dict[N, N] = {}
     rules = matcher.by_op
     mark = matcher.mark
-    stack = [sink]
+    # a whole graph is walked in its order, so that all sources of a node were visited before
+    stack = [*reversed(sink.toposort())] if sink.op is Ops.SINK else [sink]
     while stack:
         node = stack[-1]
         if node in done:
@@ -129,7 +130,12 @@ def _rewrite_sources_first(
         if not ready:
             continue
         src = tuple([done[x] for x in node.src])
-        new = node if src == node.src else type(node)(node.op, node.dtype, src, node.arg, node.tag)
+        if src == node.src:
+            new = node
+        else:
+            new = type(node)(node.op, node.dtype, src, node.arg, node.tag)
+            # replacements keep the shape
+            new.take_shape(node)
         if node.user_line is not None:
             new.user_line = node.user_line
         replacement = None

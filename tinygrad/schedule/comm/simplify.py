@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tinygrad.schedule.comm.dynamic_slice import gather_dynamic_slice
 from tinygrad.schedule.comm.halo import is_halo_copy
+from tinygrad.schedule.movement_chains import merged_chain
 from tinygrad.sharding import (
     LAYOUT_RULES,
     Sharding,
@@ -34,18 +35,17 @@ def drop_gradient_ops(x: UOp) -> UOp:
 
 def reshape_of_reshape(node: UOp, x: UOp) -> UOp | None:
     """`reshape(reshape(x)) -> reshape(x)`"""
-    if x.shape == node.shape:
-        return x if x.device == node.device else None
-    if isinstance(x.device, Sharding) and _reshaped_layout(x, node.arg) is None:
+    is_sharded = isinstance(x.device, Sharding) and x.shape != node.shape
+    if is_sharded and _reshaped_layout(x, node.arg) is None:
         return None
-    new = UOp(Ops.RESHAPE, node.dtype, (x,), node.arg)
+    new = merged_chain(Ops.RESHAPE, node.src[0], node.arg)
     # the layout may have followed another way through the intermediate shape
     return new if new.device == node.device else None
 
 
 def permute_of_permute(node: UOp, inner: UOp) -> UOp:
     """`permute(permute(x)) -> permute(x)`"""
-    return inner.src[0].permute(tuple(inner.arg[i] for i in node.arg))
+    return merged_chain(Ops.PERMUTE, inner, node.arg)
 
 
 def reduce_of_reduce(node: UOp, inner: UOp) -> UOp | None:

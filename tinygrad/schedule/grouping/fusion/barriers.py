@@ -13,6 +13,7 @@ from tinygrad.schedule.grouping.targets import find_target
 from tinygrad.schedule.grouping.values import is_contraction, max_elements, repeats
 from tinygrad.schedule.storage_views import NAMES_MEMORY, STORAGE, movement_base
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.known_orders import kept_table
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.sint import is_one
 
@@ -52,6 +53,8 @@ class _Barriers:
         self.reduced.clear()
         # the loops of sums of products, and of what adds them
         self.products: dict[UOp, ProductLoops] = {}
+        # of reductions, also from an earlier pass
+        self.loops: dict[UOp, ProductLoops | None] = kept_table("product loops")
         # the nodes that read these through padding
         self.padded: set[UOp] = set()
 
@@ -82,7 +85,9 @@ class _Barriers:
                 self.choice.materialize(x)
         if node not in self.choice.recomputed:
             self.reduced[node] = node
-            self._note_products(node, product_loops(node))
+            if node not in self.loops:
+                self.loops[node] = product_loops(node)
+            self._note_products(node, self.loops[node])
 
     def _mark_user(self, node: UOp, sources: list[UOp]) -> None:
         if node in self.choice.in_rows or repeats(node) or node.op in INDEXED:

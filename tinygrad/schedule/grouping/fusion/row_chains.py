@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from tinygrad.helpers import all_int
 from tinygrad.renderer.target import Target
@@ -98,7 +99,7 @@ class _Search:
 
     def __init__(self, order: list[UOp], outputs: Collection[UOp]) -> None:
         self.order = order
-        self.outputs = outputs
+        self.outputs = set(outputs)
         self.position = {node: i for i, node in enumerate(order)}
         self.users: dict[UOp, list[UOp]] = {}
         for node in order:
@@ -108,24 +109,32 @@ class _Search:
     def chain_of(self, reduce: UOp) -> RowChain | None:
         """The chain that starts with a reduction: up to the last node that all uses lead to."""
         found: RowChain | None = None
+        if not self.is_inside(reduce, reduce):
+            return found
+        row = reduce.src[0].shape
         inside: set[UOp] = set()
         reductions = 0
-        waiting = {reduce}
+        # a heap of positions: whatever a node is computed from was visited before
+        waiting = [self.position[reduce]]
+        queued = {reduce}
         while waiting:
-            # in the order of the graph: whatever a node is computed from was visited before
-            node = min(waiting, key=self.position.__getitem__)
-            waiting.remove(node)
+            node = self.order[heappop(waiting)]
             reductions += node.op is Ops.REDUCE_AXIS
-            if reductions > MAX_REDUCTIONS or not self.is_inside(node, reduce):
+            if reductions > MAX_REDUCTIONS:
                 break
-            is_row = node.shape == reduce.src[0].shape
+            is_row = node.shape == row
             if not waiting and node.op is not Ops.EXPAND and (is_row or reductions > 1):
                 found = RowChain(node, frozenset(inside))
-            users = self.users.get(node, ())
+            users = [x for x in self.users.get(node, ()) if x not in queued]
             if node in self.outputs or len(inside) + len(users) > MAX_NODES:
                 break
             inside.add(node)
-            waiting.update(users)
+            if not all(self.is_inside(x, reduce) for x in users):
+                # no later node has all uses
+                break
+            queued.update(users)
+            for x in users:
+                heappush(waiting, self.position[x])
         return found
 
     def is_inside(self, node: UOp, reduce: UOp) -> bool:

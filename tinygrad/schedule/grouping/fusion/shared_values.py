@@ -111,14 +111,6 @@ class _SharedValues:
         self.points.append(points)
         return ReadContext(len(self.budgets) - 1, False)
 
-    def _path(self, key: tuple[Any, ...], budget: KernelBudget, points: float) -> int:
-        """The number of a path, a new one for a new key."""
-        found = self.paths.setdefault(key, len(self.budgets))
-        if found == len(self.budgets):
-            self.budgets.append(budget)
-            self.points.append(points)
-        return found
-
     def _recompute(self, node: UOp, segment: Segment, contexts: Contexts) -> None:
         """Compute a segment in each context, or materialise it if that is too much work or code."""
         counts: dict[KernelBudget, int] = {}
@@ -146,23 +138,29 @@ class _SharedValues:
 
     def _through(self, node: UOp, number: int, contexts: Contexts) -> Contexts:
         op = node.op
+        key: tuple[Any, ...]
         if op in GroupOp.Movement:
-            ratio = points_ratio(node)
-            return frozenset(
-                ReadContext(self._extend(c, ratio, op, node.arg), c.in_reduce) for c in contexts
-            )
-        if op is Ops.REDUCE_AXIS:
-            ratio = points_ratio(node)
-            return frozenset(ReadContext(self._extend(c, ratio, node), True) for c in contexts)
-        ratio = max_elements(node.src[number].shape) / max(max_elements(node.shape), 1)
-        ratio = min(ratio, 1.0)
+            ratio, key = points_ratio(node), (op, node.arg)
+        elif op is Ops.REDUCE_AXIS:
+            ratio, key = points_ratio(node), (node,)
+        else:
+            ratio = max_elements(node.src[number].shape) / max(max_elements(node.shape), 1)
+            ratio, key = min(ratio, 1.0), (node, number)
+        reduces = op is Ops.REDUCE_AXIS
         return frozenset(
-            ReadContext(self._extend(c, ratio, node, number), c.in_reduce) for c in contexts
+            [
+                ReadContext(self._extend(path, ratio, key), reduces or in_reduce)
+                for path, in_reduce in contexts
+            ]
         )
 
-    def _extend(self, context: ReadContext, ratio: float, *key: Any) -> int:
-        path = context.path
-        return self._path((path, *key), self.budgets[path], self.points[path] * ratio)
+    def _extend(self, path: int, ratio: float, key: tuple[Any, ...]) -> int:
+        """The number of a path that goes on by `key`, a new one for a new key."""
+        found = self.paths.setdefault((path, *key), len(self.budgets))
+        if found == len(self.budgets):
+            self.budgets.append(self.budgets[path])
+            self.points.append(self.points[path] * ratio)
+        return found
 
     def _must_materialize(self, node: UOp, contexts: Contexts) -> bool:
         if len(contexts) < 2 or node.op in GroupOp.Movement or node.device is None:

@@ -128,14 +128,22 @@ class UnitBuilder:
         done: dict[UOp, UOp] = {}
         computed = {root, *self.inlined.get(root, ())}
         stored = self.materialized
-        for node in value.toposort(gate=lambda u: u not in stored or u in computed):
+        stack = [value]
+        while stack:
+            node = stack.pop()
+            if node in done:
+                continue
             if node in stored and node not in computed:
                 done[node] = self.leaf(node, params)
                 reads.append(node)
+            elif missing := [x for x in node.src if x not in done]:
+                stack.append(node)
+                stack.extend(reversed(missing))
             elif node.op is Ops.COPY:
                 done[node] = done[node.src[0]]
             else:
-                done[node] = node.with_sources(tuple([done[x] for x in node.src]))
+                new = done[node] = node.with_sources(tuple([done[x] for x in node.src]))
+                new.take_shape(node)
         return done[value]
 
     def leaf(self, node: UOp, params: dict[Slices, int]) -> UOp:

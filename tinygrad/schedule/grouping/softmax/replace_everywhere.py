@@ -25,6 +25,10 @@ def replace_everywhere(sink: UOp, table: dict[UOp, UOp]) -> UOp:
             continue
         stack.pop()
         if node not in done:
-            found = tuple(done[x] for x in below)
-            done[node] = found[0] if node in table else node.with_sources(found)
+            found = tuple([done[x] for x in below])
+            if node in table:
+                done[node] = found[0]
+            else:
+                done[node] = node.with_sources(found)
+                done[node].take_shape(node)
     return done[sink]
