@@ -104,7 +104,7 @@ def canonicalize(sink: UOp) -> Canonical:
             done[node] = merged_chain(op, src[0], arg)
             continue
         new = done[node] = UOp(op, node.dtype, src, arg)
-        if not values:
+        if not variables.values:
             # nothing below was bound, so the shape is the same one
             new.take_shape(node)
         if op in GroupOp.Communication:
