@@ -22,11 +22,12 @@ from tinygrad.mixin.window_geometry import (
     spatial_pairs,
     spatial_tuple,
 )
+from tinygrad.mixin.windows import WindowMixin
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, const_node
 from tinygrad.uop.ops import resolve, sint
 
 
-class PoolMixin(ReduceMixin):
+class PoolMixin(ReduceMixin, WindowMixin):
     """`avg_pool2d`, `max_pool2d`, `max_unpool2d`."""
 
     __slots__ = ()

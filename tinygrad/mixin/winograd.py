@@ -17,6 +17,7 @@ from typing import Self
 from tinygrad.dtype import DType
 from tinygrad.helpers import ceildiv
 from tinygrad.mixin.reduce import ReduceMixin
+from tinygrad.mixin.windows import WindowMixin
 from tinygrad.storage.placement import placed
 from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.device_value import replicated
@@ -53,7 +54,7 @@ def _constant_matrix(matrix: Matrix, dtype: DType) -> UOp:
     return node.reshape((rows, columns))
 
 
-class WinogradMixin(ReduceMixin):
+class WinogradMixin(ReduceMixin, WindowMixin):
     """`_winograd_conv2d`, which `conv2d` calls where the setting WINO is 1."""
 
     __slots__ = ()
