@@ -138,20 +138,8 @@ def all_reduce(
         if algorithm == "nccl" and not _can_library_reduce(op, value.dtype):
             algorithm = "all2all"
         comm = info("all_reduce", algorithm)
-        if algorithm == "peer":
-            return _read_peers(value, source, op, comm, count)
-        if algorithm == "nccl":
-            return _reduce_by_library(value, source, comm)
-        if algorithm == "ring":
-            return _ring(value, len(source), op, reduced, comm)
-        if algorithm == "direct" and _has_pieces(source, count):
-            return _exchanged(value.reshape((1, value.size)), source, op, comm, count).reshape(
-                value.shape
-            )
-        if algorithm != "direct":
-            group = group_size(source)
-            inner = node_size(current_topology(), source) if algorithm == "hierarchical" else None
-            return _scatter_and_gather(value, _levels(source, inner or group), op, comm, count)
+        if algorithm != "direct" or _has_pieces(source, count):
+            return _all_reduce_by(algorithm, value, source, op, comm, count)
     else:
         comm = info("reduce_scatter")
         first = scattered_first(source, target, shape, value.dtype.itemsize, count)
@@ -164,6 +152,24 @@ def all_reduce(
     stack_target = target.with_axes([next_axis(p) for p in target.axes])
     received = transfer(stack, stack_layout(source), stack_target, (count, *shape), comm)
     return reduce_leading_axis(received, op).reshape(target.local_shape(shape))
+
+
+def _all_reduce_by(
+    algorithm: str, value: UOp, source: Sharding, op: Ops, comm: CommInfo, count: int
+) -> UOp:
+    """The reduction of a value on every device that holds a partial one."""
+    if algorithm == "peer":
+        return _read_peers(value, source, op, comm, count)
+    if algorithm == "nccl":
+        return _reduce_by_library(value, source, comm)
+    if algorithm == "ring":
+        return _ring(value, len(source), op, source.without_partial(), comm)
+    if algorithm == "direct":
+        row = value.reshape((1, value.size))
+        return _exchanged(row, source, op, comm, count).reshape(value.shape)
+    inner = node_size(current_topology(), source) if algorithm == "hierarchical" else None
+    levels = _levels(source, inner or group_size(source))
+    return _scatter_and_gather(value, levels, op, comm, count)
 
 
 def _layout_to_send(source: Sharding, target: Sharding) -> Sharding:

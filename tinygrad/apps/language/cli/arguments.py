@@ -217,6 +217,10 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--tls-cert", metavar="FILE", help="certificate chain, for https")
     group.add_argument("--tls-key", metavar="FILE", help="private key of the certificate")
+    _add_limits(group)
+
+
+def _add_limits(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--parallel",
         type=integer_at_least(1),
