@@ -10,10 +10,12 @@ from unittest.mock import Mock, patch
 
 import numpy as np
 
-from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, Variable, ranks
+from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, Variable, dtypes, ranks
 from tinygrad.engine import CommTrace
+from tinygrad.execution.capture import JitError
 from tinygrad.execution.wire import current_wire
 from tinygrad.jit.replay.rank_replay import RankReplay
+from tinygrad.nn.state.file_bytes import view_bytes
 from tinygrad.settings import Context
 
 Devices = tuple[str, ...]
@@ -178,3 +180,62 @@ def one_start_an_exchange(devices: Devices) -> None:
         x.assign(x + 1).realize()
     assert (step().numpy() == whole + 1).all()
     print(step().tolist())
+
+
+def arguments_in_one_buffer(devices: Devices) -> None:
+    """All ranks refuse arguments that share memory, which one rank alone has."""
+    x = Tensor(numbers(8)).to(devices[-1]).realize()
+    data = Tensor(np.arange(64, dtype=np.uint8)).to(devices[-1]).realize()
+    rows = Variable("rows", 1, 8)
+    given = TinyJit(lambda n, x: (x[:n] * 2).contiguous().realize())
+    closed = TinyJit(lambda n: (x[:n] * 2).contiguous().realize())
+    # results whose size is symbolic are new tensors in the memory of the capture
+    for step, arguments in ((given, (x,)), (closed, ())):
+        for _ in range(3):
+            step(rows.bind(3), *arguments)  # type: ignore[arg-type]
+        print_refusal(*(step(rows.bind(3), *arguments) for _ in range(2)))  # type: ignore[arg-type]
+    print_refusal(*(view_bytes(data, start, dtypes.int32, (4,)) for start in (0, 32)))
+    print_refusal(x, data)
+
+
+def print_refusal(one: Tensor, other: Tensor) -> None:
+    """What a captured function says of two arguments."""
+    total = TinyJit(lambda x, y: (x.sum() + y.sum()).realize())
+    try:
+        print([total(one, other).item() for _ in range(3)])
+    except JitError as error:
+        print(error)
+
+
+def writes_of_one_shard(devices: Devices) -> None:
+    """A captured write of a shard is captured, and computes lazy readers, as in one process."""
+    first, last = devices[0], devices[-1]
+    one = Tensor(numbers(4)).to(first).realize()
+    whole = Sharding((first, last), 0)
+    x, y = ((Tensor(numbers(8)).shard((first, last), 0) + i).realize() for i in range(2))
+    parts = [Tensor(numbers(4)).to(device).realize() for device in (first, last)]
+    stacked = Tensor.from_shards(parts, whole)
+
+    def write_argument(shard: Tensor, other: Tensor) -> Tensor:
+        shard.assign(shard + one).realize()
+        return (other * 2).realize()
+
+    def write_closure(other: Tensor) -> Tensor:
+        return write_argument(y.shards[0], other)
+
+    steps: list[tuple[Any, tuple[Tensor, ...], Tensor]] = [
+        (write_argument, (x.shards[0], x.shards[1]), x),
+        (write_argument, (parts[0], stacked), stacked),
+        (write_closure, (parts[1],), y),
+        (write_closure, (y.shards[1],), y),
+    ]
+    for function, arguments, memory in steps:
+        step, captures = TinyJit(function), []
+        for number in range(5):
+            readers = [memory.sum(0) + number, *(shard + number for shard in memory.shards)]
+            before = GlobalCounters.kernel_count
+            result = step(*arguments)
+            kernels = sum(ranks.gather(GlobalCounters.kernel_count - before))
+            captures.append(step.captured)
+            is_replay = number > 0 and captures[-2] is step.captured is not None
+            print(kernels, is_replay, [x.tolist() for x in (result, memory, *readers)])

@@ -12,6 +12,7 @@ __all__ = ["pytestmark"]
 
 PROGRAMS = [
     *("replays", "captures", "one_note_a_replay", "one_start_an_exchange", "memory_of_one_rank"),
+    *("arguments_in_one_buffer", "writes_of_one_shard"),
 ]
 
 

@@ -90,6 +90,18 @@ def tokens_of(node: UOp) -> tuple[RemoteBuffer, ...]:
     return found
 
 
+def share_memory(nodes: Sequence[UOp], buffers: Sequence[Buffer]) -> bool:
+    """Whether two BUFFER nodes, whose local memory is `buffers`, are in the same memory, in this
+    process or another.
+    """
+    if len({b.base or b for b in buffers}) < len(buffers):
+        return True
+    if current_local_devices().is_all:
+        return False
+    tokens = [token for node in nodes for token in _tokens.get(node) or tokens_of(node)]
+    return len(set(tokens)) < len(tokens)
+
+
 def set_tokens(node: UOp, tokens: tuple[RemoteBuffer, ...]) -> tuple[RemoteBuffer, ...]:
     """Give a BUFFER node the tokens of other nodes in the same memory."""
     if tokens:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tinygrad.device import Buffer, Device, RemoteBuffer
 from tinygrad.dtype import dtypes
-from tinygrad.execution.buffers import copy_of, device_buffers, tokens_of
+from tinygrad.execution.buffers import copy_of, device_buffers, share_memory, tokens_of
 from tinygrad.execution.capture import JitError
 from tinygrad.helpers import all_int
 from tinygrad.jit.slices import ContiguousSlice, contiguous_slice
@@ -200,7 +200,7 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
             inputs.signature.append((name, variable))
         else:
             inputs.add_object(name, leaf)
-    if len(inputs.nodes) > 1 and len({b.base or b for b in inputs.buffers}) < len(inputs.buffers):
+    if len(inputs.nodes) > 1 and share_memory(inputs.nodes, inputs.buffers):
         raise JitError("two arguments share one buffer; pass a .clone() of one of them")
     return inputs
 

@@ -68,8 +68,7 @@ class Substitution:
             shape = self._sizes(node.arg.shape)
             parts = [self._buffer(b) for b in device_buffers(node)]
             new = UOp.new_buffer(node.device, shape, node.dtype)
-            if self._captured.tokens:
-                set_tokens(new, self._tokens(node))
+            set_tokens(new, self._tokens(node))
             return bind_buffers(new, parts)
         if node.op is Ops.BIND:
             return self._bound(node)

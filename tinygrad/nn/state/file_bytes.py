@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 from tinygrad.device import Buffer
 from tinygrad.dtype import DType, dtypes
-from tinygrad.execution.buffers import bind_buffers
+from tinygrad.execution.buffers import bind_buffers, set_tokens, tokens_of
 from tinygrad.helpers import prod
 from tinygrad.sharding import Sharding
 from tinygrad.storage.files import stored_range
 from tinygrad.storage.host.arrays import file_buffer
+from tinygrad.storage.views import view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
@@ -123,11 +124,16 @@ def view_bytes(t: Tensor, start: int, dtype: DType, shape: Sequence[int]) -> Ten
     memory = memory_of(t)
     if (memory.offset + start) % dtype.itemsize and not is_on_disk(t):
         # kernels need aligned memory, a file does not
-        memory, start = memory_of(t[start : start + size * dtype.itemsize].clone()), 0
+        t, start = t[start : start + size * dtype.itemsize].clone(), 0
+        memory = memory_of(t)
     part = memory.view(size, dtype, start)
     if is_on_disk(t):
         return Tensor(file_buffer(part, tuple(shape)))
-    return Tensor(bind_buffers(UOp.new_buffer(t.device, tuple(shape), dtype), [part]))
+    node = bind_buffers(UOp.new_buffer(t.device, tuple(shape), dtype), [part])
+    if stored_run(t) is not None:
+        # other processes know of the memory by that of `t`
+        set_tokens(node, tokens_of(view_base(t.uop)))
+    return Tensor(node)
 
 
 def check_shape(shape: Any, what: str) -> tuple[int, ...]:
