@@ -51,7 +51,7 @@ def messages(x: Tensor) -> list[tuple[str, str, int]]:
     ],
     ids=["same axis", "other axis", "to one", "from one"],
 )
-def test_12_between_meshes_each_block_is_sent_once(
+def test_between_meshes_each_block_is_sent_once(
     source: Any, target: Any, expected: list[tuple[str, str]]
 ) -> None:
     x = placed(array(*BATCH), source)
@@ -61,7 +61,7 @@ def test_12_between_meshes_each_block_is_sent_once(
     np.testing.assert_array_equal(x.to(target).numpy(), array(*BATCH))
 
 
-def test_12_gradients_flow_back_to_the_first_mesh() -> None:
+def test_gradients_flow_back_to_the_first_mesh() -> None:
     x, factor = placed(array(*BATCH), Sharding(TWO, 0)), array(*BATCH, seed=1)
     there = Sharding(OTHERS, 1)
     (gradient,) = (x.to(there) * placed(factor, there)).sum().gradient(x)
@@ -80,7 +80,7 @@ def test_gradients_flow_back_to_the_first_device_order() -> None:
     np.testing.assert_allclose(gradients[1].numpy(), expected, rtol=1e-5)
 
 
-def test_11_from_the_training_layout_to_the_inference_layout() -> None:
+def test_from_the_training_layout_to_the_inference_layout() -> None:
     mesh = Mesh(GRID, ("dp", "tp"), DEVICES)
     w = placed(array(128, 512), mesh.sharding(P("dp", "tp")))
     # columns in an order that keeps them on their devices: each device sends half of its block

@@ -37,7 +37,7 @@ X, W1 = (64, 128), (128, 512)
 ROWS = on(0)
 
 
-def test_01_data_parallel_reduces_the_gradient_of_the_weight() -> None:
+def test_data_parallel_reduces_the_gradient_of_the_weight() -> None:
     forward, training, out = traffic(Tensor.matmul, [array(*X), array(*W1)], [ROWS, REPLICATED])
     assert out.device is ROWS
     assert forward == {}
@@ -45,7 +45,7 @@ def test_01_data_parallel_reduces_the_gradient_of_the_weight() -> None:
 
 
 @pytest.mark.parametrize("make", [SGD, Adam])
-def test_02_zero_scatters_gradients_and_gathers_weights(make: Callable[..., Any]) -> None:
+def test_zero_scatters_gradients_and_gathers_weights(make: Callable[..., Any]) -> None:
     def trained(layout: Any) -> tuple[Array, dict[str, float]]:
         """The weight after two steps, and the communication of the second."""
         master, x = placed(array(*W1) * 0.1, layout), placed(array(*X), layout).detach()
@@ -63,7 +63,7 @@ def test_02_zero_scatters_gradients_and_gathers_weights(make: Callable[..., Any]
     assert kinds == {"all_gather": 192, "reduce_scatter": 192}
 
 
-def test_02_a_gradient_requested_as_sharded_is_reduce_scattered() -> None:
+def test_a_gradient_requested_as_sharded_is_reduce_scattered() -> None:
     # the weight is replicated; its optimizer state is sharded
     x, w = placed(array(*X), ROWS), placed(array(*W1), REPLICATED)
     (gradient,) = (x @ w).square().sum().gradient(w)
@@ -74,14 +74,14 @@ def test_02_a_gradient_requested_as_sharded_is_reduce_scattered() -> None:
     np.testing.assert_allclose(stepped.numpy(), expected, rtol=1e-4, atol=1e-2)
 
 
-def test_03_fsdp_gathers_the_weight_and_scatters_its_gradient() -> None:
+def test_fsdp_gathers_the_weight_and_scatters_its_gradient() -> None:
     forward, training, out = traffic(Tensor.matmul, [array(*X), array(*W1)], [ROWS, ROWS])
     assert out.device is ROWS
     assert forward == {"all_gather": 192}
     assert training == {"all_gather": 192, "reduce_scatter": 192}
 
 
-def test_03_fsdp_with_few_rows_moves_the_rows() -> None:
+def test_fsdp_with_few_rows_moves_the_rows() -> None:
     # rows of 4 KiB are resharded to match the weight, and partial sums of 16 KiB are reduced: less
     # than gathering the weight
     forward, training, _ = traffic(Tensor.matmul, [array(8, 128), array(*W1)], [ROWS, ROWS])
@@ -102,7 +102,7 @@ def normalized(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return layer(x)
 
 
-def test_16_synced_batch_norm_reduces_statistics_only() -> None:
+def test_synced_batch_norm_reduces_statistics_only() -> None:
     arrays = [array(*IMAGES), array(16, seed=1), array(16, seed=2)]
     forward, training, out = traffic(normalized, arrays, [ROWS, REPLICATED, REPLICATED])
     assert out.device is ROWS
@@ -112,7 +112,7 @@ def test_16_synced_batch_norm_reduces_statistics_only() -> None:
     assert training == {"all_reduce": 6 * 3 * CHANNEL}
 
 
-def test_16_batch_norm_of_each_device_moves_nothing() -> None:
+def test_batch_norm_of_each_device_moves_nothing() -> None:
     def alone(x: Tensor) -> Tensor:
         layer = nn.BatchNorm(64, affine=False, track_running_stats=False)
         with Tensor.train():
@@ -132,7 +132,7 @@ def test_16_batch_norm_of_each_device_moves_nothing() -> None:
 # ---- gradients summed before the all-reduce ----
 
 
-def test_25_accumulated_gradients_are_reduced_once() -> None:
+def test_accumulated_gradients_are_reduced_once() -> None:
     def accumulated(layout: Any) -> Tensor:
         w = placed(array(*W1), layout and REPLICATED)
         for seed in range(4):
@@ -147,7 +147,7 @@ def test_25_accumulated_gradients_are_reduced_once() -> None:
     np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-4, atol=1e-2)
 
 
-def test_25_a_weight_used_twice_is_reduced_once() -> None:
+def test_a_weight_used_twice_is_reduced_once() -> None:
     def twice(x: Tensor, w: Tensor) -> Tensor:
         return (x @ w).relu() @ w
 
@@ -157,7 +157,7 @@ def test_25_a_weight_used_twice_is_reduced_once() -> None:
     assert training == {"all_reduce": 96}
 
 
-def test_25_gradients_of_sharded_weights_are_reduce_scattered_once() -> None:
+def test_gradients_of_sharded_weights_are_reduce_scattered_once() -> None:
     def accumulated(x: Tensor, y: Tensor, master: Tensor) -> Tensor:
         w = resharded(master, REPLICATED)
         return (x @ w).square() + ((y @ w).relu() @ w.T) @ w
@@ -186,7 +186,7 @@ def deep_arrays() -> list[Array]:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_03_one_gathered_weight_is_alive_at_a_time(axis: int) -> None:
+def test_one_gathered_weight_is_alive_at_a_time(axis: int) -> None:
     layouts = [ROWS] + [on(axis)] * DEPTH
     x, *weights = [placed(a, b) for a, b in zip(deep_arrays(), layouts, strict=True)]
 
@@ -209,7 +209,7 @@ def test_03_one_gathered_weight_is_alive_at_a_time(axis: int) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_03_a_deep_model_gathers_weights_forward_and_backward(axis: int) -> None:
+def test_a_deep_model_gathers_weights_forward_and_backward(axis: int) -> None:
     forward, training, _ = traffic(deep, deep_arrays(), [ROWS] + [on(axis)] * DEPTH)
     each = 0.75 * GATHERED / 1024
     assert forward == {"all_gather": DEPTH * each}
@@ -218,7 +218,7 @@ def test_03_a_deep_model_gathers_weights_forward_and_backward(axis: int) -> None
     assert training == expected
 
 
-def test_03_a_realized_replicated_value_is_gathered_once() -> None:
+def test_a_realized_replicated_value_is_gathered_once() -> None:
     def kept(x: Tensor, *weights: Tensor) -> Tensor:
         return deep(x, *(resharded(w, REPLICATED).contiguous() for w in weights))
 
@@ -227,7 +227,7 @@ def test_03_a_realized_replicated_value_is_gathered_once() -> None:
     assert training == {"all_gather": DEPTH * each, "reduce_scatter": DEPTH * each}
 
 
-def test_03_weights_that_a_step_updates_are_gathered_before() -> None:
+def test_weights_that_a_step_updates_are_gathered_before() -> None:
     def trained(layouts: list[Any]) -> list[Array]:
         x, *weights = [placed(a, b) for a, b in zip(deep_arrays(), layouts, strict=True)]
         optimizer = SGD(weights, lr=0.1)
@@ -244,7 +244,7 @@ def test_03_weights_that_a_step_updates_are_gathered_before() -> None:
 
 
 @pytest.mark.slow
-def test_03_a_transformer_under_fsdp_only_gathers_and_reduce_scatters() -> None:
+def test_a_transformer_under_fsdp_only_gathers_and_reduce_scatters() -> None:
     def step(split: bool) -> tuple[float, list[Array], dict[str, float], float]:
         """The loss, the new weights, the communication, and KiB of the weights."""
         Tensor.manual_seed(1)

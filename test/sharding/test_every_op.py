@@ -130,21 +130,21 @@ IMAGES: dict[str, Program] = {
 @pytest.mark.sample(11)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", MOVEMENTS)
-def test_23_movement(name: str, layout: Sharding) -> None:
+def test_movement_of_a_sharded_tensor_is_that_on_one_device(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(MOVEMENTS[name], [array(8, 12)], [layout])
 
 
 @pytest.mark.sample(9)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_23_reduction(name: str, layout: Sharding) -> None:
+def test_a_reduction_of_a_sharded_tensor_is_that_on_one_device(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(REDUCTIONS[name], [array(8, 12)], [layout], 1e-4)
 
 
 @pytest.mark.sample(9)
 @pytest.mark.parametrize("layout", [on(0), on(1), *UNEVEN], ids=str)
 @pytest.mark.parametrize("name", INDEXING)
-def test_23_indexing(name: str, layout: Sharding) -> None:
+def test_indexing_a_sharded_tensor_is_that_on_one_device(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(INDEXING[name], [array(8, 12)], [layout])
 
 
@@ -152,13 +152,13 @@ def test_23_indexing(name: str, layout: Sharding) -> None:
 @pytest.mark.parametrize("count", [4, 3])
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize("name", IMAGES)
-def test_23_images(name: str, axis: int, count: int) -> None:
+def test_an_op_on_sharded_images_is_that_on_one_device(name: str, axis: int, count: int) -> None:
     layout = on(axis, devices=DEVICES[:count])
     assert_same_as_on_one_device(IMAGES[name], [array(4, 4, 8, 8)], [layout], 1e-4, 1e-4)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_23_masked_select(layout: Sharding) -> None:
+def test_masked_select_of_a_sharded_tensor_is_that_of_numpy(layout: Sharding) -> None:
     value = array(8, 12)
     x = placed(value, layout)
     np.testing.assert_array_equal(x.masked_select(x > 0).numpy(), value[value > 0])
@@ -184,18 +184,18 @@ def written(x: Tensor, name: str) -> Tensor:
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", WRITES)
-def test_23_writing(name: str, layout: Sharding) -> None:
+def test_writing_to_a_sharded_tensor_is_that_on_one_device(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(lambda x: written(x, name), [array(8, 12)], [layout], 1e-4)
 
 
 @pytest.mark.parametrize("index", [on(0), REPLICATED], ids=str)
 @pytest.mark.parametrize("table", [on(0), on(1), REPLICATED], ids=str)
-def test_23_rows_by_a_sharded_index(table: Sharding, index: Sharding) -> None:
+def test_rows_by_a_sharded_index_are_those_on_one_device(table: Sharding, index: Sharding) -> None:
     numbers = np.array([5, 0, 3, 3], np.int32)
     assert_same_as_on_one_device(lambda t, i: t[i], [array(8, 12), numbers], [table, index])
 
 
-def test_23_two_arguments_in_different_layouts_are_joined() -> None:
+def test_two_arguments_in_different_layouts_are_joined() -> None:
     arrays = [array(8, 12), array(8, 12, seed=1)]
     for dim in (0, 1):
         assert_same_as_on_one_device(

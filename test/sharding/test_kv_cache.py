@@ -65,7 +65,7 @@ def decoded(
     return outputs, kinds, len(calls)
 
 
-def test_21_a_cache_sharded_by_head_moves_nothing() -> None:
+def test_a_cache_sharded_by_head_moves_nothing() -> None:
     expected, _, _ = decoded(None, 6)
     found, kinds, calls = decoded(BY_HEAD, 6)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
@@ -75,7 +75,7 @@ def test_21_a_cache_sharded_by_head_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_21_a_cache_sharded_by_position_is_not_moved(masked: bool) -> None:
+def test_a_cache_sharded_by_position_is_not_moved(masked: bool) -> None:
     expected, _, _ = decoded(None, 6)
     with Context(SHARDING="strict"):
         found, kinds, calls = decoded(BY_POSITION, 6, masked)
@@ -85,7 +85,7 @@ def test_21_a_cache_sharded_by_position_is_not_moved(masked: bool) -> None:
     assert calls == 2
 
 
-def test_21_only_the_owner_of_a_position_writes() -> None:
+def test_only_the_owner_of_a_position_writes() -> None:
     cache = stored(np.zeros((1, HEADS, 4096, DIM), np.float32), BY_POSITION)
     position = Variable("position", 0, 4095).bind(3000)
     new = stored(array(1, HEADS, 1, DIM), REPLICATED)

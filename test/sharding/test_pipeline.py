@@ -126,7 +126,7 @@ def assert_trained_as_on_one_device(stages: list[Any], plain: list[Any], loss: T
 
 @pytest.mark.sample(2, values=False)
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_14_four_stages_send_each_of_eight_microbatches_forward_and_back(schedule: str) -> None:
+def test_four_stages_send_each_of_eight_microbatches_forward_and_back(schedule: str) -> None:
     stages = [Stage(seed) for seed in range(4)]
     pipeline = Pipeline(stages, DEVICES, microbatches=8, schedule=schedule)
     x, y = batch(DEVICES[0], DEVICES[-1])
@@ -149,7 +149,7 @@ def test_targets_are_sent_to_the_last_stage_at_once() -> None:
     assert [record.nbytes for record in trace.records] == [32 * KIB] + [4 * KIB] * 16
 
 
-def test_14_the_forward_pass_of_gpipe_takes_eleven_ticks() -> None:
+def test_the_forward_pass_of_gpipe_takes_eleven_ticks() -> None:
     ticks = make_timetable(4, 8, "gpipe").ticks
     forward = [any(task and task.kind == "forward" for task in tick) for tick in ticks]
     assert forward == [True] * 11 + [False] * 11
@@ -313,7 +313,7 @@ class Megatron:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", [P(), P(None, "tp")], ids=str)
-def test_15_a_pipeline_of_tensor_parallel_stages(spec: P) -> None:
+def test_a_pipeline_of_tensor_parallel_stages(spec: P) -> None:
     first, second = Mesh(GRID, ("pp", "tp"), DEVICES).split("pp")
     stages = [Megatron(0, first, spec), Megatron(2, second, spec)]
     pipeline = Pipeline(stages, [first.sharding(spec), second.sharding(spec)], 8)

@@ -29,7 +29,7 @@ X = (64, 128)
 ROWS, COLUMNS = on(0), on(1)
 
 
-def test_10_another_sharded_axis_is_an_all_to_all() -> None:
+def test_another_sharded_axis_is_an_all_to_all() -> None:
     forward, training, out = traffic(lambda x: resharded(x, COLUMNS) * 2, [array(*X)], [ROWS])
     assert out.device is COLUMNS
     assert forward == {"all_to_all": 6}
@@ -42,14 +42,14 @@ LAYOUTS += [Sharding(DEVICES[::-1], 0)]
 
 @pytest.mark.parametrize("target", [*LAYOUTS, nth(1)], ids=str)
 @pytest.mark.parametrize("source", [*LAYOUTS, nth(2)], ids=str)
-def test_10_every_change_of_layout_moves_the_fewest_bytes(source: Any, target: Any) -> None:
+def test_every_change_of_layout_moves_the_fewest_bytes(source: Any, target: Any) -> None:
     value = array(16, 24)
     there = placed(value, source).to(target)
     assert sum(moved(there).values()) == transfer_bytes(source, target, value.shape, 4)
     np.testing.assert_array_equal(there.numpy(), value)
 
 
-def test_13_expert_parallelism_is_two_all_to_alls() -> None:
+def test_expert_parallelism_is_two_all_to_alls() -> None:
     # (group, expert, capacity, dim): 128 KiB
     tokens = (4, 4, 16, 128)
 
@@ -68,13 +68,13 @@ def test_13_expert_parallelism_is_two_all_to_alls() -> None:
 # ---- reshapes ----
 
 
-def test_24_a_reshape_that_keeps_blocks_whole_moves_nothing() -> None:
+def test_a_reshape_that_keeps_blocks_whole_moves_nothing() -> None:
     forward, training, out = traffic(lambda x: x.reshape(48) * 2, [array(8, 6)], [ROWS])
     assert out.device is on(0)
     assert forward == training == {}
 
 
-def test_24_a_reshape_may_refine_the_mesh() -> None:
+def test_a_reshape_may_refine_the_mesh() -> None:
     forward, training, out = traffic(lambda x: x.reshape(2, 4) * 2, [array(8)], [ROWS])
     assert out.device is on((0, 1), GRID)
     assert forward == training == {}
@@ -84,7 +84,7 @@ def test_24_a_reshape_may_refine_the_mesh() -> None:
 
 
 @pytest.mark.parametrize("devices", [TWO, DEVICES])
-def test_24_a_reshape_that_interleaves_blocks_is_resharded(devices: tuple[str, ...]) -> None:
+def test_a_reshape_that_interleaves_blocks_is_resharded(devices: tuple[str, ...]) -> None:
     layout = Sharding(devices, 1)
     out = placed(array(8, 6), layout).reshape(48) * 2
     # at most an all-to-all, from columns to rows

@@ -1,6 +1,6 @@
 """Movement along a sharded axis: values, gradients, and communication of the halos only.
 
-Includes scenario 22, sizes that do not divide evenly.
+Includes sizes that do not divide evenly.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def shards_of(layout: Sharding, shape: tuple[int, ...]) -> list[int]:
     return [region[0][1] - region[0][0] for region in layout.regions(shape)]
 
 
-def test_22_blocks_have_the_size_rounded_up() -> None:
+def test_blocks_have_the_size_rounded_up() -> None:
     assert shards_of(on(0), (10,)) == [3, 3, 3, 1]
     assert shards_of(on(0), (2,)) == [1, 1, 0, 0]
     assert shards_of(on(0), (9,)) == [3, 3, 3, 0]
@@ -221,19 +221,19 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.sample(7, values=False)
 @pytest.mark.parametrize("rows", [10, 5, 2])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_22_uneven_sizes(name: str, rows: int) -> None:
+def test_uneven_blocks_have_the_values_of_one_device(name: str, rows: int) -> None:
     value = array(rows, 6)
     for layout in UNEVEN:
         assert_same_as_on_one_device(PROGRAMS[name], [value], [layout], 1e-4, 1e-4)
 
 
-def test_22_uneven_matmul_in_data_and_tensor_parallel() -> None:
+def test_matmuls_of_uneven_blocks_have_the_values_of_one_device() -> None:
     arguments: list[Array] = [array(10, 6), array(6, 7, seed=1)]
     for layouts in ([on(0), REPLICATED], [REPLICATED, on(1)], [on(1), on(0)], [on(0), on(0)]):
         assert_same_as_on_one_device(lambda x, w: x @ w, arguments, layouts, 1e-4, 1e-4)
 
 
-def test_22_an_uneven_layout_moves_no_more_than_an_even_one() -> None:
+def test_an_uneven_layout_moves_no_more_than_an_even_one() -> None:
     w = placed(array(6, 7, seed=1), REPLICATED)
     x = placed(array(10, 6), on(0))
     assert moved((x @ w).relu()) == {}
@@ -244,7 +244,7 @@ def test_22_an_uneven_layout_moves_no_more_than_an_even_one() -> None:
     assert moved(x.roll(1, 0)) == {"halo": 4 * 6 * 4}
 
 
-def test_22_devices_with_empty_shards_send_no_partial_sums() -> None:
+def test_devices_with_empty_shards_send_no_partial_sums() -> None:
     eight = device_names(8)
     x, w = (
         placed(array(3, 2), on(1, devices=eight)),
@@ -269,7 +269,7 @@ def test_22_devices_with_empty_shards_send_no_partial_sums() -> None:
     np.testing.assert_allclose(y.numpy(), tall @ wide, rtol=1e-4, atol=1e-5)
 
 
-def test_22_an_uneven_layout_does_not_refine_the_mesh_but_keeps_its_blocks() -> None:
+def test_an_uneven_layout_does_not_refine_the_mesh_but_keeps_its_blocks() -> None:
     x = placed(array(9, 4), on(0))
     assert x.reshape(9, 2, 2).device is x.device
     assert x.reshape(3, 3, 4).device is x.device  # one row of three per device
@@ -277,7 +277,7 @@ def test_22_an_uneven_layout_does_not_refine_the_mesh_but_keeps_its_blocks() -> 
 
 
 @pytest.mark.slow
-def test_22_an_uneven_number_of_heads_is_sharded_by_whole_heads() -> None:
+def test_an_uneven_number_of_heads_is_sharded_by_whole_heads() -> None:
     def attended(x: Tensor) -> Tensor:
         return (x.reshape(2, 3, 6, 4).softmax(-1) * 2).reshape(2, 3, 24)
 

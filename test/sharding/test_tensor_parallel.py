@@ -33,14 +33,14 @@ ROW = 64 * 4 / 1024
 """KiB of one number for each of 64 rows."""
 
 
-def test_04_column_parallel_reduces_the_gradient_of_its_input() -> None:
+def test_column_parallel_reduces_the_gradient_of_its_input() -> None:
     forward, training, out = traffic(Tensor.matmul, [array(*X), array(*W1)], [REPLICATED, COLUMNS])
     assert out.device is COLUMNS
     assert forward == {}
     assert training == {"all_reduce": 48}
 
 
-def test_05_row_parallel_reduces_before_the_activation() -> None:
+def test_row_parallel_reduces_before_the_activation() -> None:
     arrays, layouts = [array(64, 512), array(*W2)], [COLUMNS, ROWS]
     forward, training, out = traffic(lambda h, w: (h @ w).relu(), arrays, layouts)
     assert out.device is REPLICATED
@@ -54,7 +54,7 @@ def megatron(x: Tensor, w1: Tensor, w2: Tensor) -> Tensor:
 WEIGHTS = [array(*W1, seed=1) * 0.1, array(*W2, seed=2) * 0.1]
 
 
-def test_06_a_megatron_block_is_one_all_reduce_each_way() -> None:
+def test_a_megatron_block_is_one_all_reduce_each_way() -> None:
     forward, training, _ = traffic(megatron, [array(*X), *WEIGHTS], [REPLICATED, COLUMNS, ROWS])
     assert forward == {"all_reduce": 48}
     assert training == {"all_reduce": 2 * 48}
@@ -64,7 +64,7 @@ def test_06_a_megatron_block_is_one_all_reduce_each_way() -> None:
     assert [node.op for node in nodes].count(Ops.ALLREDUCE) == 1
 
 
-def test_06_a_megatron_block_with_biases_moves_no_more() -> None:
+def test_a_megatron_block_with_biases_moves_no_more() -> None:
     def block(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
         return x.linear(w1, b1).gelu().linear(w2, b2)
 
@@ -78,7 +78,7 @@ def test_06_a_megatron_block_with_biases_moves_no_more() -> None:
 # ---- partial sums count once ----
 
 
-def test_07_bias_and_scalar_count_once() -> None:
+def test_bias_and_scalar_count_once() -> None:
     def biased(h: Tensor, w: Tensor, b: Tensor) -> Tensor:
         return (h @ w + b) + 1
 
@@ -102,7 +102,7 @@ REDUCTIONS: dict[str, tuple[Program, int]] = {
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_07_a_reduction_of_the_sharded_axis_is_an_all_reduce(name: str) -> None:
+def test_a_reduction_of_the_sharded_axis_is_an_all_reduce(name: str) -> None:
     program, count = REDUCTIONS[name]
     out = program(placed(array(64, 8192), ROWS))
     itemsize = 4 if out.is_floating_point() else 1
@@ -116,7 +116,7 @@ def test_07_a_reduction_of_the_sharded_axis_is_an_all_reduce(name: str) -> None:
 # ---- sequences and meshes ----
 
 
-def test_08_sequence_parallel_has_no_all_reduce_forward() -> None:
+def test_sequence_parallel_has_no_all_reduce_forward() -> None:
     def block(x: Tensor, scale: Tensor, shift: Tensor, w1: Tensor, w2: Tensor) -> Tensor:
         inner = resharded(x.layernorm() * scale + shift, REPLICATED)
         return resharded(megatron(inner, w1, w2), ROWS) + x
@@ -132,7 +132,7 @@ def test_08_sequence_parallel_has_no_all_reduce_forward() -> None:
     assert training == {"all_gather": 48, "reduce_scatter": 48}
 
 
-def test_08_sequence_parallel_follows_from_the_layouts_alone() -> None:
+def test_sequence_parallel_follows_from_the_layouts_alone() -> None:
     def block(x: Tensor, w1: Tensor, w2: Tensor) -> Tensor:
         return x + megatron(x.layernorm(), w1, w2)
 
@@ -144,7 +144,7 @@ def test_08_sequence_parallel_follows_from_the_layouts_alone() -> None:
 MESH = [on((0, None), GRID), on((None, 1), GRID), on((None, 0), GRID)]
 
 
-def test_09_only_the_group_of_a_mesh_communicates() -> None:
+def test_only_the_group_of_a_mesh_communicates() -> None:
     forward, training, out = traffic(megatron, [array(*X), *WEIGHTS], MESH)
     assert out.device is MESH[0]
     # two devices of a group reduce 16 KiB of rows, forward and backward
@@ -165,7 +165,7 @@ def embedded(index: Tensor, table: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("program", [embedded, lambda index, table: table[index]])
-def test_17_a_vocabulary_parallel_embedding_gathers_no_table(program: Program) -> None:
+def test_a_vocabulary_parallel_embedding_gathers_no_table(program: Program) -> None:
     index = np.random.default_rng(0).integers(0, 1004, 64).astype(np.int32)
     arrays, layouts = [index, array(1004, 128)], [REPLICATED, ROWS]
     forward, training, out = traffic(program, arrays, layouts)
@@ -178,7 +178,7 @@ LABELS = np.random.default_rng(0).integers(0, 1004, 64).astype(np.int32)
 
 
 @pytest.mark.parametrize("vocabulary", [1024, 1004])
-def test_18_vocabulary_parallel_cross_entropy_gathers_no_logits(vocabulary: int) -> None:
+def test_vocabulary_parallel_cross_entropy_gathers_no_logits(vocabulary: int) -> None:
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         return logits.sparse_categorical_crossentropy(labels)
 
@@ -191,7 +191,7 @@ def test_18_vocabulary_parallel_cross_entropy_gathers_no_logits(vocabulary: int)
     assert training["all_reduce"] <= 4 * 3 * ROW
 
 
-def test_18_cross_entropy_of_probabilities() -> None:
+def test_cross_entropy_of_sharded_probabilities_gathers_no_logits() -> None:
     target = np.eye(1024, dtype=np.float32)[LABELS]
     arrays, layouts = [array(64, 1024), target], [COLUMNS, COLUMNS]
     forward, training, _ = traffic(Tensor.cross_entropy, arrays, layouts)
@@ -199,7 +199,7 @@ def test_18_cross_entropy_of_probabilities() -> None:
     assert training["all_reduce"] <= 4 * 3 * ROW
 
 
-def test_18_a_table_tied_to_the_output_layer_is_not_moved() -> None:
+def test_a_table_tied_to_the_output_layer_is_not_moved() -> None:
     def model(index: Tensor, table: Tensor, labels: Tensor) -> Tensor:
         scores = table[index].layernorm() @ table.T
         return scores.sparse_categorical_crossentropy(labels)
@@ -213,7 +213,7 @@ def test_18_a_table_tied_to_the_output_layer_is_not_moved() -> None:
     assert training["all_reduce"] <= 2 * 48 + 4 * 3 * ROW
 
 
-def test_25_a_table_used_twice_on_a_mesh_is_reduced_once() -> None:
+def test_a_table_used_twice_on_a_mesh_is_reduced_once() -> None:
     def model(index: Tensor, table: Tensor) -> Tensor:
         return table[index] @ table.T
 
@@ -247,7 +247,7 @@ SHARDED_HEADS = [REPLICATED, COLUMNS, COLUMNS, COLUMNS, ROWS]
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("heads", [4, 8])
-def test_19_head_parallel_attention_is_one_all_reduce(heads: int) -> None:
+def test_head_parallel_attention_is_one_all_reduce(heads: int) -> None:
     forward, training, _ = traffic(attention(heads), attention_arrays(heads * 8), SHARDED_HEADS)
     out = 1.5 * 4 * 16 * heads * 8 * 4 / 1024
     assert forward == {"all_reduce": out}
@@ -257,14 +257,14 @@ def test_19_head_parallel_attention_is_one_all_reduce(heads: int) -> None:
 
 
 @pytest.mark.slow
-def test_19_six_heads_on_four_devices() -> None:
+def test_six_heads_on_four_devices_are_resharded_by_all_to_alls() -> None:
     forward, _, _ = traffic(attention(6), attention_arrays(48), SHARDED_HEADS)
     # 12 columns are one and a half heads: q, k and v are resharded by all-to-alls
     assert forward["all_to_all"] == 3 * 3 / 16 * 12
     assert sum(forward.values()) <= 3 * 3 / 16 * 12 + 3 / 16 * 12 + 1.5 * 12
 
 
-def test_20_ulysses_is_an_all_to_all_for_each_of_q_k_v_and_o() -> None:
+def test_ulysses_is_an_all_to_all_for_each_of_q_k_v_and_o() -> None:
     by_sequence, by_head = on(1), on(2)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

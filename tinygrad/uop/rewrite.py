@@ -94,6 +94,13 @@ def graph_rewrite(
 ReplacementCheck = Callable[[Node, Node, str], None]
 
 
+def _with_sources(node: N, src: tuple[N, ...]) -> N:
+    new = type(node)(node.op, node.dtype, src, node.arg, node.tag)
+    # replacements keep the shape
+    new.take_shape(node)
+    return new
+
+
 def _rewrite_sources_first(
     sink: N, matcher: PatternMatcher, ctx: Any, name: str, check: ReplacementCheck | None
 ) -> N:
@@ -130,12 +137,7 @@ def _rewrite_sources_first(
         if not ready:
             continue
         src = tuple([done[x] for x in node.src])
-        if src == node.src:
-            new = node
-        else:
-            new = type(node)(node.op, node.dtype, src, node.arg, node.tag)
-            # replacements keep the shape
-            new.take_shape(node)
+        new = node if src == node.src else _with_sources(node, src)
         if node.user_line is not None:
             new.user_line = node.user_line
         replacement = None

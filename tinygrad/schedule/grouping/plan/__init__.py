@@ -10,6 +10,6 @@ Input: a per-device graph and its materialised nodes. Output: an `ExecutionPlan`
     kernel_loops.py            the loops of a kernel, which tell whether two kernels can be one
     merge.py                   horizontal fusion: kernels of several outputs
     rebase.py                  arguments are narrowed to the rows that a kernel reads
-    rematerialize.py       gathers replicated values again where that lowers the peak of memory
+    rematerialize.py       rematerialises replicated values where that lowers the peak of memory
     reuse_arguments.py     stores results in place of arguments that nothing reads later
 """

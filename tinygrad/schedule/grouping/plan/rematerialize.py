@@ -1,9 +1,9 @@
-"""Rematerialise replicated values: gather them again so that few are alive at a time.
+"""Rematerialise replicated values: all-gather them before distant uses, so that few are alive.
 
-Input: a plan. Output: the same plan, in which the replicated values that are gathered from its
+Input: a plan. Output: the same plan, in which the replicated values that are all-gathered from its
 inputs take no more memory together than those that one item uses at once. With weights sharded over
-the devices (ZeRO-3, arXiv:1910.02054), about one is replicated at a time, and the backward pass
-gathers it again. The value with the furthest next use is dropped first, as in Belady, A study of
+the devices (ZeRO-3, arXiv:1910.02054), about one is replicated at a time, and all-gathered once
+more for the backward pass. The value with the furthest next use is dropped first, as in Belady, A study of
 replacement algorithms (1966). Invariant: outputs of the plan are not dropped.
 """
 
@@ -170,7 +170,7 @@ def _written_slots(ast: UOp) -> set[int] | None:
 
 
 def _rebuilt(plan: ExecutionPlan, values: list[_Gathered]) -> ExecutionPlan:
-    """The plan with further items that gather `values` again, each time into new entries."""
+    """The plan with further items that rematerialise `values`, each time into new entries."""
     entries: list[StorageEntry] = list(plan.entries)
     inserted: dict[int, list[Item]] = {}
     renamed: dict[int, dict[int, int]] = {}

@@ -42,7 +42,7 @@ BLOCKS_PER_UNIT = 2
 """On a GPU, a reduction is split so that each multiprocessor has so many blocks of threads."""
 MIN_SPLIT_ROW = 1 << 10
 MIN_PARTS = 4
-"""The least elements of a part, and the fewest parts that are worth a second kernel."""
+"""The minimum elements of a part, and the minimum number of parts worth a second kernel."""
 
 
 def drop_redundant_contiguous(x: UOp) -> UOp | None:

@@ -29,14 +29,14 @@ from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.sint import is_one
 
 MIN_ROWS = 16
-"""The least number of rows and of keys of scores; smaller ones are stored."""
+"""The minimum number of rows and of keys of scores; smaller ones are stored."""
 MIN_SCORES = 1 << 17
 MIN_SCORES_OF_HEAD = 1 << 14
-"""The least number of all scores, and of those of one pair of matrices; fewer stay in a cache."""
+"""The minimum number of all scores, and of those of a pair of matrices; fewer stay in a cache."""
 MAX_DEPTH = 512
-"""The largest reduction that is computed again."""
+"""The maximum reduction that is recomputed."""
 MAX_WORK_RATIO = 2.0
-"""The most work, by that with stored scores, for which scores are computed again."""
+"""The maximum work, relative to that with stored scores, for which scores are recomputed."""
 CACHED_SCORES = 32
 """Scores that are stored as fast, times the square of the multiply-adds that recomputing one costs
 (measured: 512 x 512 scores of 8 heads of 64, 1024 x 1024 of 8 heads of 128)."""
