@@ -3,8 +3,8 @@
 Input: a plan. Output: the same plan, in which the replicated values that are all-gathered from its
 inputs take no more memory together than those that one item uses at once. With weights sharded over
 the devices (ZeRO-3, arXiv:1910.02054), about one is replicated at a time, and all-gathered once
-more for the backward pass. The value with the furthest next use is dropped first, as in Belady, A study of
-replacement algorithms (1966). Invariant: outputs of the plan are not dropped.
+more for the backward pass. The value with the furthest next use is dropped first, as in Belady,
+A study of replacement algorithms (1966). Invariant: outputs of the plan are not dropped.
 """
 
 from __future__ import annotations

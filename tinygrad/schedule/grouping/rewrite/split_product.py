@@ -16,7 +16,7 @@ from tinygrad.uop.ops import UOp
 BLOCK_OUTPUTS = 1 << 12
 """The outputs of a block that has enough work for its threads."""
 MIN_DEPTH = 1 << 10
-"""The minimum steps of a slice: storing partial sums has to be little work beside computing them."""
+"""The minimum steps of a slice: storing partial sums is to be little work beside computing them."""
 MAX_SLICES = 128
 BLOCKS_PER_UNIT = 2
 
