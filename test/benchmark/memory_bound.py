@@ -1,4 +1,6 @@
-"""Memory-bound operations on (4096, 4096): along rows, along columns, matrix-vector products."""
+"""Memory-bound operations on (4096, 4096): along rows, along columns, matrix-vector products; and
+those of rows on (1024, 1024).
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,13 @@ from test.benchmark.measure import Benchmark, jitted_ms, random_tensors, torch_m
 from tinygrad import Tensor
 
 SHAPE = (4096, 4096)
+SMALL_SHAPE = (1024, 1024)
 
 
 def torch_layernorm(x: Any) -> Any:
     import torch
 
-    return torch.nn.functional.layer_norm(x, SHAPE[-1:])
+    return torch.nn.functional.layer_norm(x, x.shape[-1:])
 
 
 OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
@@ -28,14 +31,19 @@ OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] =
 }
 
 
-def ours(name: str) -> float:
-    return jitted_ms(OPERATIONS[name][0], *random_tensors(SHAPE))
+def ours(name: str, shape: tuple[int, ...]) -> float:
+    return jitted_ms(OPERATIONS[name][0], *random_tensors(shape))
 
 
-def theirs(name: str) -> float:
-    return torch_ms(OPERATIONS[name][1], SHAPE)
+def theirs(name: str, shape: tuple[int, ...]) -> float:
+    return torch_ms(OPERATIONS[name][1], shape)
 
 
+CASES = [
+    *((name, SHAPE) for name in OPERATIONS),
+    *((name, SMALL_SHAPE) for name in ("softmax", "layernorm")),
+]
 BENCHMARKS = [
-    Benchmark(f"{name} 4096", partial(ours, name), partial(theirs, name)) for name in OPERATIONS
+    Benchmark(f"{name} {shape[0]}", partial(ours, name, shape), partial(theirs, name, shape))
+    for name, shape in CASES
 ]

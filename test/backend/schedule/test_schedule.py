@@ -104,6 +104,28 @@ def test_reductions_of_rows_are_nested_where_results_keep_a_cpu_busy() -> None:
     assert kernels(tensor(64, 32, 64).sum(1).relu().sum(1)) == 2
 
 
+@only_cpu
+def test_large_rows_of_an_input_are_one_kernel() -> None:
+    x = array(512, 1024)
+    value = np.exp(x - x.max(-1, keepdims=True))
+    softmax = Tensor(x).realize().softmax()
+    assert kernels(softmax) == 1
+    np.testing.assert_allclose(softmax.numpy(), value / value.sum(-1, keepdims=True), rtol=1e-5)
+    norm = Tensor(x).realize().layernorm()
+    assert kernels(norm) == 1
+    expected = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+    np.testing.assert_allclose(norm.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+@only_cpu
+def test_large_rows_of_a_product_are_overwritten_by_their_softmax() -> None:
+    x, w = tensor(512, 64), tensor(64, 1024, seed=1)
+    GlobalCounters.reset()
+    before = GlobalCounters.mem_used
+    result = (x @ w).softmax().realize()
+    assert GlobalCounters.mem_peak - before < 1.5 * result.nbytes()
+
+
 def test_dropout_is_one_kernel() -> None:
     x = tensor(8, 32)
     with Tensor.train():

@@ -31,7 +31,7 @@ ROWS_PER_CORE = 4
 SMALL_ARRAY = 1 << 12
 """Rows that keep every core of a CPU busy, and elements that are too few for more than one."""
 MAX_CPU_BYTES = 1 << 20
-"""A CPU stores larger results in place of an argument instead (`reuse_arguments.py`)."""
+"""A CPU may store larger results in place of an argument instead (`reuse_arguments.py`)."""
 MAX_REDUCTIONS = 4
 """Reductions of one kernel."""
 MAX_NODES = 96
@@ -89,9 +89,27 @@ def is_row_reduction(node: UOp, target: Target) -> bool:
         return False
     if target.has_threads:
         return rows >= MIN_ROWS or size <= LONG_ROW
-    if rows * size * node.dtype.itemsize >= MAX_CPU_BYTES:
+    if rows * size * node.dtype.itemsize >= MAX_CPU_BYTES and not reads_inputs(node.src[0]):
         return False
     return rows >= ROWS_PER_CORE * target.threads or rows * size <= SMALL_ARRAY
+
+
+def reads_inputs(value: UOp) -> bool:
+    """Whether a value is computed from the buffers of a graph alone, without an earlier kernel, one
+    of them as large: then it has no argument whose memory a result may take.
+    """
+    largest = 0
+    stack, seen = [value], {value}
+    while stack:
+        node = stack.pop()
+        if node.op is Ops.BUFFER and node.arg.slot < 0:
+            largest = max(largest, max_elements(node.shape))
+            continue
+        if is_storage(node) or node.op not in GroupOp.Elementwise | GroupOp.Movement:
+            return False
+        stack.extend(x for x in node.src if x not in seen and x.device is not None)
+        seen.update(node.src)
+    return largest >= max_elements(value.shape)
 
 
 class _Search:
