@@ -242,7 +242,12 @@ JIT_VERIFY = ContextVar(
     0,
     "1 also runs the function for each replay of `TinyJit`, and raises JitError if they differ.",
 )
-BEAM = ContextVar("BEAM", 0, NO_EFFECT)
+BEAM = ContextVar(
+    "BEAM",
+    0,
+    "On GPUs, how many other mappings of a kernel to threads are timed when it is first compiled. "
+    "The fastest is kept in the disk cache.",
+)
 NOOPT = ContextVar("NOOPT", 0, "1 leaves kernels as plain loops.")
 WINO = ContextVar("WINO", 0, "1 computes 3x3 convolutions by Winograd's algorithm.")
 ALLOW_TF32 = ContextVar(

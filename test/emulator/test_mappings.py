@@ -22,7 +22,7 @@ from tinygrad.codegen import get_program
 from tinygrad.codegen.optimize.threads.search import mappings, with_mapping
 from tinygrad.device import Buffer, Device
 from tinygrad.dtype import PtrDType
-from tinygrad.execution.realize import CompiledRunner
+from tinygrad.execution.runner import CompiledRunner
 from tinygrad.renderer import find_renderer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp

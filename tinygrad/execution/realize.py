@@ -14,74 +14,28 @@ from typing import NamedTuple, TypeAlias
 
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
 from tinygrad.codegen import get_program
-from tinygrad.device import Buffer, Device, LoadedProgram, copy_buffer
+from tinygrad.device import Buffer, Device, copy_buffer
 from tinygrad.execution.capture import capturing
+from tinygrad.execution.runner import CompiledRunner
 from tinygrad.execution.trace import Collective
+from tinygrad.execution.tuning import tuned
 from tinygrad.execution.wire import RemoteMessage, current_wire
 from tinygrad.helpers import GlobalCounters, dedup
-from tinygrad.renderer import ProgramSpec, Renderer, find_renderer
+from tinygrad.renderer import Renderer, find_renderer
 from tinygrad.schedule.kernel.custom_kernel import written_slots
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph
 from tinygrad.schedule.pipeline import lower_kernel
-from tinygrad.settings import ALLOW_TF32, DEBUG, NOOPT
+from tinygrad.settings import ALLOW_TF32, BEAM, DEBUG, NOOPT
 from tinygrad.sharding import allreduce_bytes
 from tinygrad.text import highlighted
 from tinygrad.uop.args import CommInfo, Reduction
 from tinygrad.uop.known_orders import orders_kept
 from tinygrad.uop.ops import UOp, sym_infer
 
-
-class CompiledRunner:
-    """A kernel, compiled for one kind of device, and loaded on each device on which it runs."""
-
-    def __init__(self, spec: ProgramSpec, device: str) -> None:
-        self.spec = spec
-        opened = Device[device]
-        self.code = opened.compile(spec.source, spec.is_vectorized)
-        self.shared = opened.runtime(spec.function, self.code) if opened.shares_programs else None
-        self._loaded: dict[str, LoadedProgram] = {}
-        self._launch = None if isinstance(spec.launch.grid, UOp) else spec.launch
-        self.variable_names = tuple(v.arg[0] for v in spec.variables)
-
-    def accepts(self, buffers: Sequence[Buffer]) -> bool:
-        """Whether the addresses of all buffers are aligned as the kernel needs it."""
-        alignment = self.spec.alignment
-        return alignment == 1 or not any(b.offset % alignment for b in buffers)
-
-    @property
-    def display_name(self) -> str:
-        """The kernel's name for people."""
-        return self.spec.name
-
-    def program(self, device: str) -> LoadedProgram:
-        """The kernel loaded on a device; one for all devices if they share programs."""
-        program = self.shared or self._loaded.get(device)
-        if program is None:
-            loaded = Device[device].runtime(self.spec.function, self.code)
-            program = self._loaded.setdefault(device, loaded)
-        return program
-
-    def grid(self, values: dict[str, int]) -> int:
-        """The number of work items."""
-        return sym_infer(self.spec.launch.grid, values)
-
-    def __call__(
-        self, device: str, buffers: Sequence[Buffer], values: dict[str, int], wait: bool = False
-    ) -> float | None:
-        """Run on a device with `buffers[i]` as PARAM number i; with `wait`, return the seconds it
-        took.
-        """
-        arguments = [buffers[slot] for slot in self.spec.slots]
-        numbers = tuple(values[name] for name in self.variable_names)
-        launch = self._launch or self.spec.launch.resolve(values)
-        program = self.shared or self.program(device)
-        return program(*arguments, launch=launch, values=numbers, wait=wait)
-
-
 LINKED_BYTES = 48 << 10
 """An estimate of the bytes of a kernel in this process, besides its nodes and its source: mapped
 code, and what the linker and Python keep for it. Measured: 41 KiB and 5 KiB."""
-RunnerKey: TypeAlias = tuple[str, Renderer, tuple[int, int], UOp]
+RunnerKey: TypeAlias = tuple[str, Renderer, tuple[int, int, int], UOp]
 
 
 def _runner_bytes(key: RunnerKey, runner: CompiledRunner) -> int:
@@ -106,11 +60,11 @@ def get_runner(device: str, ast: UOp, *, is_aligned: bool = True) -> CompiledRun
     opened, kind = Device[device], device.partition(":")[0]
     target = opened.target if is_aligned else replace(opened.target, vector_bytes=1)
     renderer = find_renderer(target)
-    key = (kind, renderer, (NOOPT.value, ALLOW_TF32.value), ast)
+    key = (kind, renderer, (NOOPT.value, ALLOW_TF32.value, BEAM.value), ast)
     found = _runners.get(key)
     if found is None:
         with orders_kept():
-            spec = get_program(lower_kernel(ast), renderer)
+            spec = get_program(tuned(lower_kernel(ast), renderer, device), renderer)
         if DEBUG >= 3:
             print(f"{spec.name}: {', '.join(spec.applied) or 'plain loops'}")
         if DEBUG >= 4:

@@ -15,7 +15,7 @@ from typing import Any
 from tinygrad.device import Buffer, RemoteBuffer
 from tinygrad.dtype import DType
 from tinygrad.execution.buffers import bind_buffers, device_buffers, set_tokens, tokens_of
-from tinygrad.execution.realize import CompiledRunner
+from tinygrad.execution.runner import CompiledRunner
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import TensorDevice

@@ -204,7 +204,7 @@ def test_a_search_ranks_tiles_by_predicted_time_and_leaves_out_what_does_not_fit
     assert kept[0].resources.shared_bytes == some[0].shared_bytes
     for option in some:
         spec = get_program(with_mapping(graph, option), renderer)
-        assert spec.applied[-1] == option.describe()
+        assert spec.applied[-1] == str(option)
         assert spec.launch.block == option.threads
     small = find_renderer(replace(H100, shared_bytes=some[0].shared_bytes - 1))
     assert some[0] not in mappings(graph, small)

@@ -35,6 +35,8 @@ def tile_chain(nest: Nest) -> bool:
         return False
     if tile_chain_product(nest, chain):
         return True
+    if nest.mapping is not None:
+        return False
     work = nest.work()
     target = nest.renderer.target
     # threads read the operands of the products from shared memory, if it has room for them

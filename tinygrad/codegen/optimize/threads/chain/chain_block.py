@@ -87,7 +87,7 @@ class ChainBlock(ChainRegisters):
             stores += [self.statistic(x, stored[x.src[1]]) for x in self.nest.stores[1:]]
         self.nest.root = UOp.sink(*stores)
         self.nest.make_grid(self.grid)
-        self.nest.note(self.tile.describe())
+        self.nest.note(str(self.tile))
 
     def shared(
         self, operand: UOp, outer: FlatAxis, deep: FlatAxis, size: tuple[int, int, int]

@@ -21,25 +21,41 @@ from tinygrad.codegen.analysis.ranges import extent, is_static
 from tinygrad.codegen.optimize.chain.match import Chain
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.threads.chain.chain_block import ChainBlock
-from tinygrad.codegen.optimize.threads.chain.chain_tile import choose_chain_tile
+from tinygrad.codegen.optimize.threads.chain.chain_tile import ChainTile, rank_chain_tiles
 from tinygrad.codegen.optimize.threads.chain.matrix_chain import (
+    MatrixChain,
     chain_instructions,
     find_matrix_chain,
 )
+from tinygrad.renderer.matrix_instruction import MatrixInstruction
 
 
 def tile_chain_product(nest: Nest, chain: Chain) -> bool:
     """Compute the chain in registers if the target can; returns whether it does."""
-    target = nest.renderer.target
-    # lanes exchange the maxima and the sums of rows
-    if target.warp == 1 or not all(map(is_static, (*chain.store.src[2:], chain.key))):
-        return False
-    # fewer rows leave most of an instruction's rows empty
-    usable = [x for x in chain_instructions(target) if 2 * extent(chain.row) >= x.m]
-    found = {x: m for x in usable if (m := find_matrix_chain(chain, x)) is not None}
-    sizes = tuple([(x, m.size) for x, m in found.items()])
-    tile = choose_chain_tile(sizes, target, nest.threads)
+    found = _matrix_chains(nest, chain)
+    tile = nest.choose(_tiles(nest, found))
     if tile is None:
         return False
     ChainBlock(nest, found[tile.instruction], tile).build()
     return True
+
+
+def chain_options(nest: Nest, chain: Chain) -> tuple[ChainTile, ...]:
+    """The tiles of the chain that fit the target, that of least predicted time first."""
+    return _tiles(nest, _matrix_chains(nest, chain))
+
+
+def _matrix_chains(nest: Nest, chain: Chain) -> dict[MatrixInstruction, MatrixChain]:
+    """The chain by the instructions that can compute it."""
+    target = nest.renderer.target
+    # lanes exchange the maxima and the sums of rows
+    if target.warp == 1 or not all(map(is_static, (*chain.store.src[2:], chain.key))):
+        return {}
+    # fewer rows leave most of an instruction's rows empty
+    usable = [x for x in chain_instructions(target) if 2 * extent(chain.row) >= x.m]
+    return {x: m for x in usable if (m := find_matrix_chain(chain, x)) is not None}
+
+
+def _tiles(nest: Nest, found: dict[MatrixInstruction, MatrixChain]) -> tuple[ChainTile, ...]:
+    sizes = tuple([(x, m.size) for x, m in found.items()])
+    return rank_chain_tiles(sizes, nest.renderer.target, nest.threads)

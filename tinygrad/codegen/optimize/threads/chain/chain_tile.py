@@ -114,8 +114,7 @@ class ChainTile:
         registers = sums + live * itemsize // 4 + OTHER_REGISTERS * words
         return Resources(self.threads, registers, shared)
 
-    def describe(self) -> str:
-        """The decisions as text for DEBUG=3."""
+    def __str__(self) -> str:
         rows = "held" if self.holds_rows else "reread"
         return (
             f"blocks of {self.rows} rows by {self.keys} keys of {self.threads} threads, "
@@ -170,11 +169,11 @@ def cost(tile: ChainTile, size: ChainSize, target: Target) -> float:
 
 
 @functools.lru_cache(maxsize=4096)
-def choose_chain_tile(
+def rank_chain_tiles(
     sizes: tuple[tuple[MatrixInstruction, ChainSize], ...], target: Target, threads: int | None
-) -> ChainTile | None:
-    """The tile of least cost, with blocks of so many threads if given, or None if none fits. It is
-    one of matrix instructions if there is any, of which each has the size of a chain.
+) -> tuple[ChainTile, ...]:
+    """The tiles that fit, with blocks of so many threads if given, that of least cost first. Those
+    of matrix instructions, of which each has the size of a chain, are before others.
     """
     found = [
         (not x.name, cost(tile, padded, target), tile)
@@ -183,7 +182,7 @@ def choose_chain_tile(
         for tile in candidates(x, padded, target)
         if threads is None or tile.threads == threads
     ]
-    return min(found, key=lambda entry: entry[:2], default=(None,))[-1]
+    return tuple([tile for *_, tile in sorted(found, key=lambda entry: entry[:2])])
 
 
 def _multiple(number: int, of: int) -> int:

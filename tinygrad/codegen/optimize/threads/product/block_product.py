@@ -252,7 +252,7 @@ class _BlockProduct:
         store = self.store(sums.after(update))
         self.nest.root = UOp.sink(store)
         self.nest.make_grid(self.grid)
-        self.nest.note(self.tile.describe())
+        self.nest.note(str(self.tile))
 
     # ---- stages of shared memory ----
 

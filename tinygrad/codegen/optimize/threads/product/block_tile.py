@@ -121,8 +121,7 @@ class BlockTile:
         """The blocks that a multiprocessor holds."""
         return resident_blocks(Resources(self.threads, self.registers, self.shared_bytes), target)
 
-    def describe(self) -> str:
-        """The decisions as text for DEBUG=3."""
+    def __str__(self) -> str:
         name = self.instruction.name or "multiply-adds"
         return (
             f"block {self.rows} x {self.columns} x {self.depth} of {self.threads} threads, "
