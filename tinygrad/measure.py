@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 # a finalizer, which counts too, may run inside any statement
 _lock = threading.RLock()
@@ -88,26 +88,6 @@ class Counters:
         """
         with _lock:
             self.mem_kept += nbytes
-
-    def count_work(
-        self, kernels: int, ops: int, nbytes: int, sent: Collection[tuple[str, int]] = ()
-    ) -> None:
-        """Count kernels, their operations, the bytes that they read and write, and the bytes `sent`
-        by devices. The caller holds the lock of `storage`.
-
-        >>> GlobalCounters.reset()
-        >>> GlobalCounters.count_work(1, 10, 64)
-        >>> GlobalCounters.global_ops
-        10
-        """
-        self.kernel_count += kernels
-        self.global_ops += ops
-        self.global_mem += nbytes
-        if sent:
-            with _lock:
-                for source, moved in sent:
-                    self.bytes_moved += moved
-                    self.bytes_moved_per_device[source] += moved
 
     def count_message(self, source: str, nbytes: int) -> None:
         """Count the bytes of a message from a device.

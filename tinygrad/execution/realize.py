@@ -132,7 +132,9 @@ class ExecItem:
         spec = (runner or self.lower()).spec
         ops = sym_infer(spec.estimates.flops, self.values)
         nbytes = sym_infer(spec.estimates.memory_bytes, self.values)
-        GlobalCounters.count_work(1, ops, nbytes)
+        GlobalCounters.kernel_count += 1
+        GlobalCounters.global_ops += ops
+        GlobalCounters.global_mem += nbytes
         if self.peers is not None:
             self._count_messages(self.peers, elapsed)
         if elapsed is None:

@@ -15,7 +15,7 @@ from tinygrad.device import Buffer
 from tinygrad.execution.buffers import device_buffers, memory_of, tokens_of
 from tinygrad.execution.capture import JitError
 from tinygrad.execution.realize import ScheduleItem
-from tinygrad.execution.wire import current_wire
+from tinygrad.execution.wire import Wire, current_wire
 from tinygrad.jit.closure import Closure
 from tinygrad.jit.effects.results import Outcome
 from tinygrad.jit.effects.written_memory import WrittenMemory
@@ -113,12 +113,13 @@ class CapturedJit(Generic[R]):
         views, and the tensors that it does not take as arguments are in the same memory.
         """
         known = self._inputs
-        if known.fixed != inputs.fixed:
+        # all calls without arguments have the same inputs
+        is_same = known is inputs
+        if not is_same and known.fixed != inputs.fixed:
             return False
         if self._closure is not None and not self._closure.is_unchanged(inputs):
             return False
-        if known is inputs:
-            # as of all calls without arguments
+        if is_same:
             return True
         if inputs.apart and self._writes_through_views(inputs):
             return False
@@ -175,30 +176,30 @@ class CapturedJit(Generic[R]):
         for symbolic, values in self._ranges.items():
             symbolic.check(values | inputs.values)
         self._written.realize_readers(inputs, self._outcome.overwritten)
-        self._copy_overwritten_inputs(inputs)
+        if inputs.nodes:
+            self._copy_overwritten_inputs(inputs)
         result = self._outcome.of(inputs)
         if self._draws.count:
             self._draws.advance()
+        wire: Wire | None = None
         if not self._is_all:
-            self._note(inputs)
-        if self._native is None or DEBUG.get() >= 2 or not self._native.accepts(inputs):
+            digest = self._digest
+            if inputs.values:
+                digest += f" {inputs.values}".encode()
+            wire = current_wire()
+            wire.note(digest, "a replay of a captured function", self._tag)
+        native = self._native
+        if native is None or DEBUG.get() >= 2 or not native.accepts(inputs, wire):
             substitution = Substitution(self._inputs, inputs)
             for item in self.jit_cache:
                 substitution.item(item).run()
         else:
             if self._is_freed:
-                self._native.find_memory(self._intermediates)
+                native.find_memory(self._intermediates)
                 self._is_freed = False
-            self._native.run(inputs)
+            native.run(inputs)
             self._counters.count_replay()
         return result
-
-    def _note(self, inputs: Inputs) -> None:
-        """All processes replay this capture next."""
-        digest = self._digest
-        if inputs.values:
-            digest += f" {inputs.values}".encode()
-        current_wire().note(digest, "a replay of a captured function", self._tag)
 
     @exclusive
     def free_intermediates(self) -> None:
@@ -220,8 +221,6 @@ class CapturedJit(Generic[R]):
         """Copy inputs that this replay would overwrite before their last use, as results of an
         earlier replay may be.
         """
-        if not inputs.nodes:
-            return
         used = [b.base or b for b in inputs.buffers]
         if self._has_tokens:
             used += [x for i in self._outcome.inputs for x in tokens_of(inputs.nodes[i])]

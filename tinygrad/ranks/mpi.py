@@ -46,6 +46,8 @@ YIELD_POLLS = 32
 """The number of polls after which a wait lets other threads of its core run."""
 HARD_LIMIT = 30
 """A wait ends with an error after this many times `RANKS_TIMEOUT`."""
+REPLAY_FRAMES = 2
+"""The calls of this package by which a replay, whose steps alone have a tag, is noted."""
 GARBAGE_STEPS = 100
 """Young cyclic garbage is collected each time that this many steps are done, at the same step of
 all ranks: what is alive decides what is computed, so Python must not collect when it likes."""
@@ -181,9 +183,11 @@ class MpiWire:
 
     def note(self, digest: bytes, what: str, tag: int | None = None) -> None:
         """All ranks do this next."""
-        last = self.history[-1]
+        history = self.history
+        last = history[-1]
         found = (last.digest * _POINT + _number(digest)) % DIGESTS
-        self.history.append(_new_step((last.number + 1, found, what, find_user_place())))
+        place = find_user_place(sys._getframe(0 if tag is None else REPLAY_FRAMES))
+        history.append(_new_step((last.number + 1, found, what, place)))
         self._fixed_tag = tag
         if tag is None:
             self._planned += 1
@@ -384,32 +388,32 @@ class MpiWire:
         raise RanksError(self._no_answer(what, waited_s))
 
     def _wait(self, requests: list[Any], what: str) -> None:
+        """Poll requests, and look at the clock and at what others tell now and then."""
+        test, polls, reports = self._test, 0, 0
+        start = time.monotonic()
         self._waits = True
         try:
-            self._poll(requests, what)
+            while not test(requests):
+                polls += 1
+                if not polls % YIELD_POLLS:
+                    os.sched_yield()
+                if not polls % POLLS:
+                    reports = self._look_around(what, time.monotonic() - start, reports)
         finally:
             self._waits = False
 
-    def _poll(self, requests: list[Any], what: str) -> None:
-        test, polls = self._test, 0
-        if test(requests):
-            return
-        start = time.monotonic()
-        reports = 0
-        while not test(requests):
-            polls += 1
-            if not polls % YIELD_POLLS:
-                os.sched_yield()
-            if polls % POLLS:
-                continue
-            self._listen(what)
-            self.while_waiting()
-            waited_s = time.monotonic() - start
-            if waited_s > RANKS_TIMEOUT.value * (1 + reports):
-                reports += 1
-                self._tell("")
-            if waited_s > RANKS_TIMEOUT.value * HARD_LIMIT:
-                raise RanksError(self._no_answer(what, waited_s))
+    def _look_around(self, what: str, waited_s: float, reports: int) -> int:
+        """Listen to the others, and tell them what this rank does after each `RANKS_TIMEOUT`.
+        Returns the number of `reports` so far. Raises RanksError.
+        """
+        self._listen(what)
+        self.while_waiting()
+        if waited_s > RANKS_TIMEOUT.value * (1 + reports):
+            reports += 1
+            self._tell("")
+        if waited_s > RANKS_TIMEOUT.value * HARD_LIMIT:
+            raise RanksError(self._no_answer(what, waited_s))
+        return reports
 
     def _tell(self, line: str) -> None:
         """Tell all other ranks the last steps of this one, and its line if it does not wait."""

@@ -8,7 +8,7 @@ value; it may be in memory of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from tinygrad.storage.gradients.grad_mode import Leaf
@@ -59,6 +59,8 @@ def updated_whole(tensor: TensorBase, value: UOp) -> UOp:
 
 # the numbers of views that may have memory of their own, such as slices of a sharded axis
 _apart: set[int] = set()
+has_views_apart: Callable[[], int] = _apart.__len__
+"""Whether there may be any, which is quicker than `views_apart` to know."""
 
 
 def note_stored(tensor: TensorBase) -> None:

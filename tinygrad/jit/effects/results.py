@@ -180,7 +180,10 @@ class Outcome(Generic[R]):
         """The result of the next call. Tensors for it to fill are put in all places; what earlier
         calls left there is copied first, if anything still refers to it.
         """
-        restore_all(self._persistent)
+        for x in self._persistent:
+            if not x.is_restored():
+                restore_all(self._persistent)
+                break
         for place, value in self._same:
             place.put(value)
         stays = self._latest is not None and self._latest.is_unused()

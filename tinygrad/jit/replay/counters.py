@@ -52,7 +52,11 @@ class ReplayCounters:
 
     def count_replay(self) -> None:
         """Count one replay."""
-        GlobalCounters.count_work(self._kernel_count, self._ops, self._nbytes, self._sent.items())
+        GlobalCounters.kernel_count += self._kernel_count
+        GlobalCounters.global_ops += self._ops
+        GlobalCounters.global_mem += self._nbytes
+        for device, nbytes in self._sent.items():
+            GlobalCounters.count_message(device, nbytes)
         if active_traces():
             for collective, nbytes in self._crossed.items():
                 collective.replayed(nbytes)

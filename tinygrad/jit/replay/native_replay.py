@@ -12,6 +12,7 @@ from typing import Any
 
 from tinygrad.device import Buffer, Device
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
+from tinygrad.execution.wire import Wire
 from tinygrad.jit.inputs import Inputs
 from tinygrad.uop.ops import UOp, sym_infer
 
@@ -106,7 +107,7 @@ class NativeReplay:
         grid = item.lower().spec.launch.grid
         return None if isinstance(grid, UOp) else grid
 
-    def accepts(self, inputs: Inputs) -> bool:
+    def accepts(self, inputs: Inputs, wire: Wire | None = None) -> bool:
         """Whether the buffers of these inputs are aligned as the kernels need it."""
         if self._alignment == 1 or not self._slots:
             return True

@@ -104,11 +104,11 @@ class RankReplay:
             steps += [getattr(x, what) for x in parts]
         return steps
 
-    def accepts(self, inputs: Inputs) -> bool:
-        """Whether the buffers of these inputs are aligned as the kernels need it, and the wire is
-        that of the capture.
+    def accepts(self, inputs: Inputs, wire: Wire | None) -> bool:
+        """Whether the buffers of these inputs are aligned as the kernels need it, and the current
+        wire is that of the capture.
         """
-        if current_wire() is not self.wire:
+        if wire is not self.wire:
             return False
         return not inputs.buffers or all(x.accepts(inputs) for x in self._segments)
 
