@@ -26,7 +26,7 @@ from tinygrad.apps.language.server.serve import server_of
 from tinygrad.apps.language.server.service import Service
 
 # only a server that hangs takes so long, however busy the machine is
-TIMEOUT_S = 120
+TIMEOUT_S = 240
 TEMPLATE = """{% if tools %}<tool_call> for {{ tools | tojson }}
 {% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}{% for c in m.tool_calls %}{{ c.function.arguments.a }}{% endfor %}<|im_end|>

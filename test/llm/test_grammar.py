@@ -179,9 +179,12 @@ def test_a_schema_cannot_change_how_json_is_written() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities on Linux alone")
 def test_grammars_of_requests_compile_at_a_low_priority() -> None:
-    compiler = GrammarCompiler(SimpleTokenizer({"a": 0}, {"<end>": 1}), 2)
+    compiler = GrammarCompiler(tokenizer(), VOCABULARY)
     before = os.getpriority(os.PRIO_PROCESS, 0)
+    compiler.thread.submit(compiler.compile, json_rules({"const": "a"})).result()
     lowered = compiler.thread.submit(os.getpriority, os.PRIO_PROCESS, 0).result()
+    assert PROCESS._process is not None and PROCESS._process.pid is not None
+    assert os.getpriority(os.PRIO_PROCESS, PROCESS._process.pid) == lowered
     compiler.close()
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
     assert lowered == max(before, NICENESS)

@@ -24,9 +24,8 @@ class GrammarCompiler:
     """
 
     def __init__(self, tokenizer: SimpleTokenizer, vocab_size: int) -> None:
-        # the process that this thread starts inherits its priority; elsewhere threads have none
-        initializer = lower_priority if sys.platform == "linux" else None
-        self.thread = ThreadPoolExecutor(1, "grammars", initializer)
+        self.thread = ThreadPoolExecutor(1, "grammars")
+        self._is_prepared = False
         self._grammars = Grammars(tokenizer, vocab_size)
         # least recently used first
         self._kept: OrderedDict[Rules, Grammar] = OrderedDict()
@@ -35,12 +34,23 @@ class GrammarCompiler:
         """The grammar of rules, on `thread` alone. Raises GrammarError, ImportError."""
         grammar = self._kept.get(rules)
         if grammar is None:
+            self._prepare()
             PROCESS.check(rules, self._grammars.vocabulary)
             grammar = self._kept[rules] = self._grammars.of_rules(rules)
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(rules)
         return grammar
+
+    def _prepare(self) -> None:
+        """Start the process at the normal priority, so that a busy machine is not long about it."""
+        if self._is_prepared:
+            return
+        PROCESS.prepare(self._grammars.vocabulary)
+        self._is_prepared = True
+        # elsewhere threads have none
+        if sys.platform == "linux":
+            lower_priority()
 
     def close(self) -> None:
         """End the thread."""

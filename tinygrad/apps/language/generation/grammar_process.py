@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 # of processor time, of which a busy machine gives little
 COMPILE_CPU_S = 2
-COMPILE_TIMEOUT_S = 10.0
+COMPILE_TIMEOUT_S = 30.0
 # for a process that starts, imports this package, and reads a vocabulary
-ANSWER_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 120.0
 NICENESS = 10
 MEMORY_BYTES = 1 << 30
 
@@ -54,16 +54,24 @@ class GrammarProcess:
     def check(self, rules: Rules, vocabulary: VocabularyBytes) -> None:
         """Raise GrammarError unless rules compile within the limits; ImportError as `Grammars`."""
         with self._lock:
-            if self._process is None or not self._process.is_alive():
-                self._start()
-            if self._vocabulary is not vocabulary:
-                error = self._ask(vocabulary)
-                if error is not None:
-                    raise ImportError(error)
-                self._vocabulary = vocabulary
+            self._prepare(vocabulary)
             error = self._ask(rules)
         if error is not None:
             raise GrammarError(error)
+
+    def prepare(self, vocabulary: VocabularyBytes) -> None:
+        """Start the process unless it runs, with a vocabulary. Raises ImportError as `Grammars`."""
+        with self._lock:
+            self._prepare(vocabulary)
+
+    def _prepare(self, vocabulary: VocabularyBytes) -> None:
+        if self._process is None or not self._process.is_alive():
+            self._start()
+        if self._vocabulary is not vocabulary:
+            error = self._ask(vocabulary)
+            if error is not None:
+                raise ImportError(error)
+            self._vocabulary = vocabulary
 
     def _ask(self, question: Rules | VocabularyBytes) -> str | None:
         """The error that the process finds in `question`."""
@@ -118,7 +126,6 @@ def lower_priority() -> None:
 def _serve(connection: Connection) -> None:
     """The process: an error or None for each vocabulary and each text of rules."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    lower_priority()
     tokens: LLTokenizer | None = None
     size = 0
     with contextlib.suppress(EOFError):
@@ -129,6 +136,7 @@ def _serve(connection: Connection) -> None:
                 size = len(question.tokens)
             else:
                 assert tokens is not None
+                lower_priority()
                 error = _try_rules(question, tokens, size)
             connection.send(error)
 
