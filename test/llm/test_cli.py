@@ -295,6 +295,29 @@ def test_wrong_arguments_are_refused(arguments: list[str], capsys: Any) -> None:
     assert error.startswith("error: ") and error.count("\n") == 1
 
 
+def test_a_prompt_without_quotes_is_an_error_that_shows_them(capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        main(["Why", "is", "the", "sky", "blue?"])
+    assert "quote a prompt of several words: 'Why is the sky blue?'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["Why?", "--nonsense"])
+    error = capsys.readouterr().err
+    assert "unrecognized arguments: --nonsense;" in error and "quote" not in error
+
+
+@pytest.mark.parametrize("content", [None, b"{"])
+def test_a_schema_that_cannot_be_read_is_an_error_before_a_model_is_loaded(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+) -> None:
+    path = tmp_path / "schema.json"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setattr(Transformer, "from_gguf", None)
+    status, _, err = run("--prompt", "Hi", "--json", str(path))
+    assert (status, err.count("\n")) == (1, 1)
+    assert ("is not a JSON schema" if content else "No such file") in err
+
+
 def test_a_port_that_is_taken_is_an_error(run: Run, model: FakeModel) -> None:
     pytest.importorskip("uvicorn")
     with socket.create_server(("127.0.0.1", 0)) as taken:

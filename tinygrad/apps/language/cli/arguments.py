@@ -262,7 +262,12 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse and check arguments, by default those of the process; exits if they are wrong."""
     parser = make_parser()
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        words = [word for word in (options.text, *unknown) if word]
+        is_prompt = not any(word.startswith("-") for word in words)
+        hint = f"; quote a prompt of several words: '{' '.join(words)}'" if is_prompt else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if options.text is not None:
         if options.text.lower() in CATALOGUE:
             parser.error(f"to choose a model, give -m {options.text}")

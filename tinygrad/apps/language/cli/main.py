@@ -82,6 +82,9 @@ def run(options: argparse.Namespace) -> None:
         for name, source in CATALOGUE.items():
             print(f"{name:18} {source.shown}")
         return
+    if options.json:
+        # fail before a model is loaded
+        _schema(options.json)
     if options.shard or options.mesh:
         ranks.join()
     if ranks.size() == 1:
@@ -160,13 +163,16 @@ def _template(
 
 def _grammar(path: str, loaded: LoadedModel) -> Grammar:
     """The grammar of a JSON schema in a file, or of any JSON object."""
-    schema: Any = ANY_OBJECT
-    if path:
-        try:
-            schema = json.loads(Path(path).read_bytes())
-        except ValueError as error:
-            raise GrammarError(f"{path} is not a JSON schema: {error}") from error
+    schema = _schema(path) if path else ANY_OBJECT
     return Grammars(loaded.tokenizer, loaded.model.vocab_size).of_schema(schema)
+
+
+def _schema(path: str) -> Any:
+    """The JSON schema in a file. Raises OSError, GrammarError."""
+    try:
+        return json.loads(Path(path).read_bytes())
+    except ValueError as error:
+        raise GrammarError(f"{path} is not a JSON schema: {error}") from error
 
 
 def _talk(conversation: Conversation, options: argparse.Namespace) -> None:
