@@ -208,7 +208,8 @@ class ArithmeticMixin(TensorCore):
         # a remainder of zero has the sign of the divisor
         signed_zero = (b < zero).where(const_node(-0.0, b.dtype), zero)
         rest = rest.eq(zero).where(signed_zero, rest)
-        return self._result(differs.where(rest + b, rest), x)
+        remainder = differs.where(rest + b, rest)
+        return self._result(with_gradient(remainder, _gradient_of_remainder, a, b), x)
 
     @in_float32
     def pow(self, x: Any, reverse: bool = False) -> Self:
@@ -357,6 +358,11 @@ def _floor_division(a: UOp, b: UOp) -> UOp:
     differs = (a < zero).ne(b < zero)
     lower = inexact & differs & b.ne(zero)
     return quotient + lower.where(const_node(-1, a.dtype), zero)
+
+
+def _gradient_of_remainder(gradient: UOp, _: UOp, a: UOp, b: UOp) -> tuple[UOp, UOp]:
+    """The gradient of `a - floor(a / b) * b`, also where that is a zero with the sign of `b`."""
+    return gradient, gradient * _floor_division_of_floats(a, b) * const_node(-1, a.dtype)
 
 
 def _floor_division_of_floats(a: UOp, b: UOp) -> UOp:

@@ -300,3 +300,14 @@ def test_small_integers_wrap_around() -> None:
     assert (x + 10).tolist() == [4, 15]
     assert (x - 6).tolist() == [244, 255]
     assert (-x).tolist() == [6, 251]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+def test_the_gradient_of_a_remainder_is_one_where_it_is_zero_too(dtype: Any) -> None:
+    dividends, divisors = [0.0, 2.0, -3.0, 2.5, -2.5, 7.0], [1.0, -2.0, 3.0, 2.0, 2.0, -3.0]
+    a, b = (Tensor(x, dtype=dtype, requires_grad=True) for x in (dividends, divisors))
+    (a % b).sum().backward()
+    assert a.grad is not None
+    assert b.grad is not None
+    assert a.grad.tolist() == [1] * 6
+    assert b.grad.tolist() == [-(x // y) for x, y in zip(dividends, divisors, strict=True)]

@@ -311,3 +311,32 @@ def test_compiled_functions_are_as_accurate_as_evaluated_ones(op: Ops) -> None:
         x = Tensor(values)
         got = x._derive(x.uop.alu(op)).numpy()
         assert max_error(op, dtype, got)[0] <= 2.5
+
+
+def test_rounding_keeps_the_sign_of_zero() -> None:
+    values = np.array([0.0, -0.0, 0.3, -0.3, 0.5, -0.5, -0.7], np.float32)
+    found = Tensor(values).round().numpy()
+    np.testing.assert_array_equal(found, np.round(values))
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(values))
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 2, -1, -2])
+def test_round_takes_a_number_of_decimals(decimals: int) -> None:
+    values = np.array([0.0, 1.25, -1.375, 12.5, 149.0, -3751.0, 0.005], np.float64)
+    np.testing.assert_allclose(round(Tensor(values), decimals).numpy(), np.round(values, decimals))
+    integers = np.array([5, 15, -25, 149, 1250])
+    np.testing.assert_array_equal(
+        Tensor(integers).round(decimals).numpy(), np.round(integers, decimals)
+    )
+    half = Tensor(values[:4].astype(np.float16)).round(decimals)
+    assert half.dtype is dtypes.float16
+    with pytest.raises(ValueError, match="40 decimals"):
+        half.round(40)
+
+
+def test_divmod_and_positive_are_operators() -> None:
+    x = Tensor([7, -7])
+    assert [y.tolist() for y in divmod(x, 3)] == [[2, -3], [1, 2]]
+    assert [y.tolist() for y in divmod(20, x)] == [[2, -3], [6, -1]]
+    assert (+x).tolist() == [7, -7]
+    assert math.trunc(Tensor(-2.7)) == -2

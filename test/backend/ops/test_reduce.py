@@ -420,3 +420,25 @@ def test_positions_past_32_bits_are_64_bits() -> None:
     assert x.argmax().dtype is x.argmin().dtype is dtypes.int64
     assert x[: 2**31 - 1].argmax().dtype is dtypes.int32
     assert x[:7].argmax().dtype is dtypes.int32
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [
+        ((20000,), 0),
+        ((50000,), 0),
+        ((100003,), 0),
+        ((1 << 20,), 0),
+        ((3, 20000), 1),
+        ((20000, 48), 0),
+        ((30, 4, 700), (0, 2)),
+    ],
+)
+def test_the_error_of_a_long_sum_is_a_few_units_in_the_last_place(
+    shape: tuple[int, ...], axis: int | tuple[int, ...]
+) -> None:
+    # equal elements round in one direction, so that errors add up
+    values = np.full(shape, 0.1, np.float32)
+    expected = values.astype(np.float64).sum(axis)
+    found = Tensor(values).realize().sum(axis).numpy()
+    np.testing.assert_allclose(found, expected, rtol=32 * float(np.finfo(np.float32).eps))

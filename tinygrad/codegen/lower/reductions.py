@@ -19,12 +19,22 @@ from tinygrad.codegen.analysis.ranges import (
     FreeRanges,
     RangeFactory,
     extent,
+    is_static,
     loops_of,
     substitute,
 )
 from tinygrad.dtype import AddrSpace, dtypes
+from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
+
+MIN_BLOCK = 64
+MAX_BLOCK = 128
+"""The minimum steps of a block of a long sum, about the square root of all of them, and the maximum
+steps of a sum that is one block.
+"""
+MAX_BLOCK_ACCUMULATORS = 4
+"""More accumulators would need a register each for the sums of the blocks."""
 
 
 def tile_index(tiles: list[UOp]) -> UOp:
@@ -101,9 +111,42 @@ class _ReduceLowering:
         tiles = tuple(r for r in own if r.arg.kind is AxisType.TILE)
         loops = tuple(r for r in own if r.arg.kind is not AxisType.TILE)
         if not tiles or not loops:
-            return self.lower(node.arg, node.src[0], own)
-        partial = self.lower(node.arg, node.src[0], loops)
+            return self.reduce_loops(node.arg, node.src[0], own)
+        partial = self.reduce_loops(node.arg, node.src[0], loops)
         return self.lower(node.arg, partial, tiles)
+
+    def reduce_loops(self, op: Ops, value: UOp, own: tuple[UOp, ...]) -> UOp:
+        """Lower a reduction over loops. A long sum of floats is a sum of sums of blocks, since the
+        rounding errors of one accumulator grow with its steps.
+        """
+        axis = own[-1]
+        if op is not Ops.ADD or not self.is_long_sum(value, own):
+            return self.lower(op, value, own)
+        if extent(axis) <= MAX_BLOCK:
+            block, others, term = axis, own[:-1], value
+        else:
+            steps = max(MIN_BLOCK, 1 << extent(axis).bit_length() // 2)
+            outer = self.factory.new(ceildiv(extent(axis), steps), AxisType.REDUCE)
+            rest = extent(axis) - outer * steps
+            size = steps if extent(axis) % steps == 0 else rest.minimum(steps)
+            block = self.factory.new(size, AxisType.REDUCE)
+            others = (*own[:-1], outer)
+            term = substitute(value, {axis: outer * steps + block}, self.free)
+        total = self.lower(Ops.ADD, self.lower(Ops.ADD, term, (block,)), others)
+        # the accumulators of the blocks are no continuation of another sum
+        del self.sums[total]
+        return total
+
+    def is_long_sum(self, value: UOp, own: tuple[UOp, ...]) -> bool:
+        """Whether a sum has many steps, and few accumulators, which only it updates."""
+        if math.prod(map(extent, own)) <= MAX_BLOCK or not dtypes.is_float(value.dtype):
+            return False
+        if not all(r.arg.kind is AxisType.REDUCE and is_static(r) for r in own):
+            return False
+        tiles = [extent(r) for r in self.free[value] if r.arg.kind is AxisType.TILE]
+        if math.prod(tiles) > MAX_BLOCK_ACCUMULATORS:
+            return False
+        return not any(u.op is Ops.AFTER and own[-1] in self.free[u] for u in value.toposort())
 
     def lower(self, op: Ops, value: UOp, own: tuple[UOp, ...], after: _Sum | None = None) -> UOp:
         """The load of the result, after the loops that initialize and update the accumulators;
