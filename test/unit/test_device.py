@@ -84,6 +84,22 @@ def test_a_missing_package_names_the_fix(monkeypatch: pytest.MonkeyPatch):
         Device["NULL:77"]
 
 
+def test_a_package_that_this_system_cannot_have_is_not_recommended(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def fail(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'Metal'", name="Metal")
+
+    monkeypatch.setattr("importlib.import_module", fail)
+    for platform, message in (
+        ("linux", "NULL:77 needs macOS, and this is linux"),
+        ("darwin", "pyobjc-framework-Metal: pip install"),
+    ):
+        monkeypatch.setattr(sys, "platform", platform)
+        with pytest.raises(DeviceError, match=message):
+            Device["NULL:77"]
+
+
 def test_a_broken_package_is_reported_with_its_error(monkeypatch: pytest.MonkeyPatch):
     broken = ImportError("libOpenCL.so.1: cannot open shared object file", name="pyopencl._cl")
 
@@ -116,9 +132,12 @@ sys.exit(main(["--size", "32", "--bytes", "4096"]))
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line[0] != " "}
-    for kind, extra in {"CUDA": "cuda", "CL": "opencl", "METAL": "metal"}.items():
-        assert "not found: " in lines[kind]
-        assert lines[kind].endswith(f"pip install 'tinygrad-sharding[{extra}]'")
+    fixes = {kind: f"pip install 'tinygrad-sharding[{kind.lower()}]'" for kind in ("CUDA", "METAL")}
+    fixes["CL"] = "pip install 'tinygrad-sharding[opencl]'"
+    if sys.platform != "darwin":
+        fixes["METAL"] = f"needs macOS, and this is {sys.platform}"
+    for kind, fix in fixes.items():
+        assert "not found: " in lines[kind] and lines[kind].endswith(fix)
     # its runtime needs no package
     assert "not found: " not in lines["AMD"] or "needs ROCm" in lines["AMD"]
     assert "not found" not in lines["CPU"]

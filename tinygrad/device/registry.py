@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ PACKAGES = {
     "Metal": ("pyobjc-framework-Metal", "tinygrad-sharding[metal]"),
     "pyopencl": ("pyopencl", "tinygrad-sharding[opencl]"),
 }
+# For a module that exists for one system alone, by Python's name: what people call the system.
+SYSTEMS = {"Metal": ("darwin", "macOS")}
 # The part after the colon is a path, not a number.
 PATH_DEVICES = frozenset({"DISK"})
 
@@ -83,6 +86,9 @@ def _runtime(name: str) -> Any:
             # it is installed, but raises, or lacks a library
             again = f"; install it again: pip install '{wanted}'" if module else ""
             raise DeviceError(f"{name}: a package that it needs fails: {error}{again}") from error
+        platform, system = SYSTEMS.get(module, (sys.platform, ""))
+        if sys.platform != platform:
+            raise DeviceError(f"{name} needs {system}, and this is {sys.platform}") from error
         raise DeviceError(
             f"{name} needs the Python package {package}: pip install '{wanted}'"
         ) from error
