@@ -74,6 +74,7 @@ class Runner:
         else:
             code = emit_object(source, Flags(is_vectorized=self.program.is_vectorized))
         self.llvm_s = time.perf_counter() - start
+        self.object_code = code
         self.code = link(code, self.program.function)
         signature = ctypes.CFUNCTYPE(
             None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64

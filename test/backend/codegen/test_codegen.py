@@ -753,6 +753,18 @@ def contractions(draw: st.DrawFn) -> tuple[UOp, Arrays]:
     return sink(where.store(value, *loops)), arrays
 
 
+@pytest.mark.parametrize("op", [Ops.EXP, Ops.SIN])
+def test_a_short_reduction_of_a_function_has_no_more_code_than_a_long_one(op: Ops) -> None:
+    def code(rows: int) -> bytes:
+        b = Build()
+        (i,), (r,) = b.loops(512), b.reduces(rows)
+        value = buffer(1, rows * 512).index(flat_index([r, i], [rows, 512])).load()
+        total = UOp(op, value.dtype, (value,)).reduce(r, arg=Ops.ADD)
+        return Runner(sink(buffer(0, 512).index(i).store(total, i))).object_code
+
+    assert len(code(10)) <= 1.5 * len(code(300))
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(contractions(), st.sampled_from([16, 32, 64]), st.sampled_from([256, 4096, 1 << 18]))
 def test_random_contractions(case: tuple[UOp, Arrays], vector_bytes: int, panel_bytes: int) -> None:

@@ -27,6 +27,10 @@ MAX_ACCUMULATORS = 4
 MAX_TILE_ACCUMULATORS = 16
 # maximum vectors of neighbouring outputs of a column reduction, for long contiguous reads
 MAX_COLUMN_VECTORS = 8
+# the same two bounds where an elementary function is reduced: two of these fill the pipeline, and
+# each is tens of instructions to compile
+MAX_ELEMENTARY_STEPS = 4
+MAX_ELEMENTARY_VECTORS = 2
 
 
 def vectorize_nest(nest: Nest) -> None:
@@ -67,11 +71,16 @@ def unroll_small_reduces(nest: Nest, taken: set[UOp]) -> None:
         loops = loops_of(u)
         if not taken.isdisjoint(loops) or not all(map(is_static, loops)):
             continue
-        if points(loops) > MAX_UNROLLED_STEPS:
+        if points(loops) > (MAX_ELEMENTARY_STEPS if has_elementary(u) else MAX_UNROLLED_STEPS):
             continue
         for r in loops:
             if r.arg.kind is AxisType.REDUCE:
                 nest.set_kind(r, AxisType.TILE)
+
+
+def has_elementary(value: UOp) -> bool:
+    """Whether a value is computed by an elementary function, such as an exponential."""
+    return any(u.op in GroupOp.Elementary for u in value.toposort())
 
 
 def vectorize_reduction(nest: Nest, axis: UOp) -> None:
@@ -101,13 +110,15 @@ def vectorize_outputs(nest: Nest, axis: UOp) -> None:
     """Make lanes of an output axis; reductions accumulate several vectors of outputs."""
     widest, n = max_lanes(nest, axis), extent(axis)
     free = FreeRanges()
-    reduces = any(u.op is Ops.REDUCE and axis in free[u] for u in nest.root.toposort())
+    reduced = [u.src[0] for u in nest.root.toposort() if u.op is Ops.REDUCE and axis in free[u]]
     lanes, vectors = widest, 1
     while lanes > 2 and lanes >= 2 * n:
         lanes //= 2
-    if reduces:
+    if reduced:
         is_long = n >= 4 * MAX_COLUMN_VECTORS * widest
         max_vectors = MAX_COLUMN_VECTORS if is_long else MAX_ACCUMULATORS
+        if any(map(has_elementary, reduced)):
+            max_vectors = MAX_ELEMENTARY_VECTORS
         lanes, vectors = block_of_vectors(n, widest, max_vectors)
     may_overlap = is_static(axis) and n >= lanes * vectors and not nest.is_in_place()
     fit = Fit.OVERLAP if may_overlap else Fit.MASKED
