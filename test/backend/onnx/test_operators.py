@@ -416,6 +416,71 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
             "s": floats(6, 4),
         },
     ),
+    # signals and boxes
+    "DFT of 15 points": (
+        node("DFT", "x n a"),
+        {"x": floats(2, 15, 1)},
+        {"n": np.int64(15), "a": np.int64(1)},
+    ),
+    "DFT padded to 12": (
+        node("DFT", "x n a"),
+        {"x": floats(3, 2, 7, 2)},
+        {"n": np.int64(12), "a": np.int64(2)},
+    ),
+    "DFT cut, one side": (
+        node("DFT", "x n a", onesided=1),
+        {"x": floats(2, 9, 1)},
+        {"n": np.int64(6), "a": np.int64(1)},
+    ),
+    "DFT inverse": (
+        node("DFT", "x n a", inverse=1),
+        {"x": floats(2, 3, 10, 2)},
+        {"n": np.int64(10), "a": np.int64(-2)},
+    ),
+    "STFT of a window": (
+        node("STFT", "x s w l"),
+        {"x": floats(2, 50, 1)},
+        {"s": np.int64(5), "w": floats(16), "l": np.int64(16)},
+    ),
+    "symmetric Hann window": (node("HannWindow", "n", periodic=0), {}, {"n": np.int64(9)}),
+    "Mel weights": (
+        node("MelWeightMatrix", "b n r l h"),
+        {},
+        {
+            "b": np.int64(10),
+            "n": np.int64(128),
+            "r": np.int64(8000),
+            "l": np.float32(20),
+            "h": np.float32(3900),
+        },
+    ),
+    "NonMaxSuppression": (
+        node("NonMaxSuppression", "boxes scores m i s"),
+        {"boxes": np.abs(floats(2, 20, 4)), "scores": floats(2, 3, 20)},
+        {"m": ints(5), "i": np.float32([0.3]), "s": np.float32([-0.5])},
+    ),
+    "NonMaxSuppression of centers": (
+        node("NonMaxSuppression", "boxes scores m i", center_point_box=1),
+        {"boxes": np.abs(floats(1, 20, 4)), "scores": floats(1, 2, 20)},
+        {"m": ints(7), "i": np.float32([0.1])},
+    ),
+    "RoiAlign": (
+        node("RoiAlign", "x r b", output_height=3, output_width=2, spatial_scale=0.5),
+        {"x": floats(2, 3, 9, 11)},
+        {"r": np.float32([[0, 0, 12, 9], [-3, 2, 30, 14], [5, 5, 6, 6]]), "b": ints(1, 0, 1)},
+    ),
+    "RoiAlign of two samples": (
+        node(
+            "RoiAlign",
+            "x r b",
+            output_height=2,
+            output_width=4,
+            sampling_ratio=2,
+            coordinate_transformation_mode="output_half_pixel",
+        ),
+        {"x": floats(2, 3, 9, 11), "r": np.float32([[0, 0, 7, 8], [2, 3, 2.5, 3.5]])},
+        {"b": ints(1, 0)},
+    ),
 }
 
 

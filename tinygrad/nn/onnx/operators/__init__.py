@@ -3,6 +3,7 @@
 from tinygrad.nn.onnx.operators import (
     activation,
     attention,
+    boxes,
     contrib,
     contrib_attention,
     control,
@@ -22,6 +23,7 @@ from tinygrad.nn.onnx.operators import (
     resize,
     sampling,
     scatter,
+    signal,
 )
 from tinygrad.nn.onnx.registry import HOST_OPERATORS, OPERATORS
 
@@ -30,6 +32,7 @@ __all__ = [
     "OPERATORS",
     "activation",
     "attention",
+    "boxes",
     "contrib",
     "contrib_attention",
     "control",
@@ -49,4 +52,5 @@ __all__ = [
     "resize",
     "sampling",
     "scatter",
+    "signal",
 ]
