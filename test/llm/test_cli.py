@@ -15,7 +15,7 @@ import pytest
 from test.llm.fake_model import CONTROL, FakeModel, Script, always_replies, checksum, tokenizer
 from test.llm.vocabularies import spelling_of_bytes
 from tinygrad.apps.language.chat import template as chat_template
-from tinygrad.apps.language.cli.arguments import devices_from, make_parser
+from tinygrad.apps.language.cli.arguments import devices_from, make_parser, parse_arguments
 from tinygrad.apps.language.cli.main import main
 from tinygrad.apps.language.model.transformer import Transformer
 from tinygrad.sharding import Mesh
@@ -268,6 +268,8 @@ def test_the_error_names_a_missing_tokenizer_package(
     [
         ["--mesh", "dp=2,xp=2"],
         ["--mesh", "tp=0"],
+        ["--mesh", "dp=5,tp=2"],
+        ["--serve", "--mesh", "dp=3", "--parallel", "2"],
         ["--shard", "0"],
         ["--shard", "2", "--mesh", "tp=2"],
         ["--serve", "99999"],
@@ -356,6 +358,7 @@ def test_arguments_set_the_devices() -> None:
         return devices_from(make_parser().parse_args(arguments))
 
     assert found("--device", "CPU") == "CPU"
+    assert parse_arguments(["--mesh", "dp=5", "--slots", "5"]).mesh == {"dp": 5}
     assert found("--device", "CPU", "--shard", "2") == Mesh((2,), ("tp",), ("CPU", "CPU:1"))
     mesh = found("--device", "CPU", "--mesh", "dp=2,tp=3")
     assert (mesh.shape, mesh.names, len(mesh.devices)) == ((2, 3), ("dp", "tp"), 6)

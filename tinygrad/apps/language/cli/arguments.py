@@ -264,10 +264,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        words = [word for word in (options.text, *unknown) if word]
-        is_prompt = not any(word.startswith("-") for word in words)
-        hint = f"; quote a prompt of several words: '{' '.join(words)}'" if is_prompt else ""
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        parser.error(_about_unknown(options.text, unknown))
     if options.text is not None:
         if options.text.lower() in CATALOGUE:
             parser.error(f"to choose a model, give -m {options.text}")
@@ -278,6 +275,12 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--system needs a chat template, and --raw uses none")
     if options.tls_key and not options.tls_cert:
         parser.error("--tls-key needs --tls-cert")
+    groups, sequences = (options.mesh or {}).get("dp", 1), max(options.parallel, options.slots or 0)
+    if groups > sequences:
+        parser.error(
+            f"--mesh dp={groups} has more groups of devices than there are sequences, {sequences}: "
+            f"give --parallel {groups}, or dp={sequences}"
+        )
     if options.serve is not None:
         for name in ("system", "json", "stop"):
             if getattr(options, name) not in (None, []):
@@ -287,6 +290,14 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     except ValueError as error:
         parser.error(str(error))
     return options
+
+
+def _about_unknown(text: str | None, unknown: Sequence[str]) -> str:
+    """The error of arguments that there are not: often words of a prompt without quotes."""
+    words = [word for word in (text, *unknown) if word]
+    is_prompt = not any(word.startswith("-") for word in words)
+    hint = f"; quote a prompt of several words: '{' '.join(words)}'" if is_prompt else ""
+    return f"unrecognized arguments: {' '.join(unknown)}{hint}"
 
 
 def sampling_from(options: argparse.Namespace) -> dict[str, Any]:
