@@ -23,7 +23,7 @@ TRANSFERS = (1 << 20, 1 << 24, 1 << 26)
 ALLREDUCES = (256, 4096, 32768, 1 << 26)
 CHAIN = 16
 """The small all-reduces of a captured function, each of which needs the last."""
-RUNS = 15
+RUNS = 31
 
 
 def barrier() -> None:
