@@ -202,3 +202,11 @@ def test_a_second_gradient_of_a_product_along_a_sharded_axis(count: int) -> None
     (first,) = (values.prod(1) * weights).sum().gradient(values)
     (second,) = first.sum().gradient(weights)
     np.testing.assert_array_equal(second.numpy(), (x.prod(1, keepdims=True) / x).sum(1))
+
+
+def test_one_element_of_an_axis_that_goes_to_another_sharded_axis() -> None:
+    """What each device selected is not sharded along the axis, whose size is then 1."""
+    x, rows = integers(5, 3, 7, 2), np.array([[6, 0], [3, 3]], np.int32).reshape(1, 1, 2, 2)
+    two = DEVICES[:2]
+    found = placed(x, on(1, devices=two)).gather(2, placed(rows, on(3, devices=two)))
+    np.testing.assert_array_equal(found.numpy(), np.take_along_axis(x[:1, :1], rows, 2))

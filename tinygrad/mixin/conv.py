@@ -17,6 +17,7 @@ from tinygrad.mixin.window_geometry import Sizes, spatial_pairs, spatial_tuple
 from tinygrad.mixin.winograd import TAPS, WinogradMixin
 from tinygrad.settings import WINO
 from tinygrad.uop.ops import WindowArg, resolve
+from tinygrad.uop.reshard import shard_count
 from tinygrad.uop.sint import same_size
 
 
@@ -154,7 +155,11 @@ class ConvMixin(WinogradMixin):
         x = x.cast(wide).unflatten(1, (groups, each))
         w = weight.cast(wide).unflatten(0, (groups, each)).transpose(1, 2)
         starts = tuple(before for before, _ in pairs)
-        result = x._transposed_conv(w, strides, dilations, starts, sizes)
+        axes = range(3, 3 + count)
+        if any(s > 1 and shard_count(x.uop, axis) > 1 for s, axis in zip(strides, axes)):
+            result = x._conv_adjoint(w, strides, dilations, starts, sizes)
+        else:
+            result = x._transposed_conv(w, strides, dilations, starts, sizes)
         result = result.reshape((self.shape[0], groups * weight.shape[1], *sizes))
         return result._with_bias(bias, common)
 
@@ -203,6 +208,35 @@ class ConvMixin(WinogradMixin):
         positions = joined.reshape((*result.shape[:3], *whole))
         ends = tuple((a, a + n) for a, n in zip(starts, sizes, strict=True))
         return positions.shrink((None, None, None, *ends))
+
+    def _conv_adjoint(
+        self,
+        weight: Self,
+        stride: tuple[int, ...],
+        dilation: tuple[int, ...],
+        starts: tuple[int, ...],
+        sizes: tuple[int, ...],
+    ) -> Self:
+        """The same as `_transposed_conv`, as the gradient of a convolution: the products are put at
+        their positions and added. So a sharded axis needs the halo of the input alone, where the
+        phases of blocks would have to be moved.
+        """
+        count = len(sizes)
+        # (batch, groups, out, channels, *spatial, *kernel)
+        x = self.reshape((*self.shape[:2], 1, *self.shape[2:], *(1,) * count))
+        kernel = weight.shape[3:]
+        w = weight.reshape((1, *weight.shape[:3], *(1,) * count, *kernel))
+        axes = (3, *range(4 + count, 4 + 2 * count))
+        products = x._product_to_sum(w, axes)
+        windows = tuple(
+            (4 + i, 4 + count + i, max(a + n, (int(size) - 1) * s + d * (int(k) - 1) + 1), s, d)
+            for i, (a, n, size, s, d, k) in enumerate(
+                zip(starts, sizes, self.shape[3:], stride, dilation, kernel, strict=True)
+            )
+        )
+        spread = products._derive(products.uop.unwindow(WindowArg(windows)))
+        ends = tuple((a, a + n) for a, n in zip(starts, sizes, strict=True))
+        return spread.sum(axes, dtype=self.dtype).shrink((None, None, None, *ends))
 
     def _kernel_by_phase(self, steps: tuple[int, ...], phases: tuple[int, ...]) -> Self:
         """(groups, out, channels, *kernel) to (groups, out, *r, channels, *j)."""

@@ -24,7 +24,8 @@ from tinygrad.storage.assignment import write_now
 from tinygrad.storage.realization import realize_all
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node, broadcast_shape
-from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.ops import UOp, WindowArg, sint
+from tinygrad.uop.reshard import shard_count, slice_with_steps
 from tinygrad.uop.sint import same_shape
 from tinygrad.uop.slice_assign import ViewStep
 
@@ -66,6 +67,11 @@ class View:
     def shape(self) -> tuple[sint, ...]:
         """The shape of the view, before it is indexed by tensors."""
         return tuple(1 if axis is None else self.axes[axis].count for axis in self.result)
+
+    @property
+    def strides(self) -> dict[int, int]:
+        """The step of each axis that has one."""
+        return {axis: a.stride for axis, a in enumerate(self.axes) if a.stride != 1}
 
     @property
     def steps(self) -> tuple[ViewStep, ...] | None:
@@ -274,7 +280,35 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         for axis, a in enumerate(view.axes):
             if a.stride != 1:
                 x = x._strided(axis, a.stride)
+        selected = self._selected_from_shards(view)
+        if selected is not None:
+            x._set_node(selected)
         return x.reshape(view.shape)
+
+    def _selected_from_shards(self, view: View) -> UOp | None:
+        """The sliced value, computed from what each device selects of its shard; None if it is no
+        slice of a sharded axis with a step.
+        """
+        strides = view.strides
+        if all(shard_count(self.uop, axis) == 1 for axis in strides):
+            return None
+        bounds = tuple((a.start, a.end) for a in view.axes)
+        counts = tuple(a.count for a in view.axes)
+        if not all_int((*self.shape, *counts, *flatten(bounds))) or 0 in counts:
+            return None
+        windows = tuple(
+            (axis, self.ndim + number, int(counts[axis]), stride, 1)
+            for number, (axis, stride) in enumerate(strides.items())
+        )
+        sliced = tuple(int(end) - int(start) for start, end in bounds)
+        steps: list[ViewStep] = [
+            (Ops.SHRINK, bounds),
+            (Ops.FLIP, tuple(a.flip for a in view.axes)),
+            (Ops.RESHAPE, (*sliced, *(1,) * len(windows))),
+            (Ops.WINDOW, WindowArg(windows)),
+            (Ops.RESHAPE, counts),
+        ]
+        return slice_with_steps(self.uop, steps)
 
     def _strided(self, axis: int, stride: int) -> Self:
         """Every `stride`-th element of an axis: a view, also of an axis that is padded for that."""

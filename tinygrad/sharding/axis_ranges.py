@@ -21,7 +21,8 @@ from tinygrad.sharding.layout import (
     placement_axis,
 )
 
-RANGE_OPS: Final = frozenset({"PAD", "SHRINK", "FLIP", "WINDOW", "UNWINDOW"})
+_WINDOWS: Final = frozenset({"WINDOW", "UNWINDOW"})
+RANGE_OPS: Final = frozenset({"PAD", "SHRINK", "FLIP"}) | _WINDOWS
 
 
 def moves_axis(op: str, argument: Any, shape: Shape, axis: int) -> bool:
@@ -44,58 +45,69 @@ def new_size(op: str, argument: Any, shape: Shape, axis: int) -> Any:
     return next((size for a, _, size, _, _ in argument.windows if a == axis), shape[axis])
 
 
-def source_span(
-    op: str, argument: Any, shape: Shape, axis: int, result: Span, count: int
-) -> Span | None:
-    """The source range along `axis` that each of `count` devices reads for its `result` range,
-    widened where the ranges would differ in size or step. None if bounds are symbolic.
+def source_span(op: str, argument: Any, shape: Shape, axis: int, result: Span) -> Span | None:
+    """The source ranges along `axis` that each device reads for its `result` range. None if bounds
+    are symbolic, or a window reads every several elements of such ranges.
     """
-    first, step, size = result
-    if op in ("PAD", "SHRINK"):
-        shift = _shift(op, argument, axis)
-        return None if shift is None else (first - shift, step, size)
-    if op == "FLIP":
-        return shape[axis] - first - size, -step, size
+    if op not in _WINDOWS:
+        return _mirrored(result, op, argument, shape, axis)
     window = _window(argument, shape, axis)
-    if window is None:
+    if window is None or result.stride != 1:
         return None
+    first, step, size, _ = result
     stride, reach = window
     if op == "WINDOW":
-        return first * stride, step * stride, (size - 1) * stride + reach + 1
-    # from the first window that overlaps the range, or the last that starts before it, to the last
-    each = [first + step * number for number in range(count)]
-    lows = [min(-((reach - start) // stride), start // stride) for start in each]
-    highs = [(start + size - 1) // stride for start in each]
-    apart = step // stride
-    low = min(start - apart * number for number, start in enumerate(lows))
-    high = max(end - apart * number for number, end in enumerate(highs))
-    return low, apart, high - low + 1
+        return Span(first * stride, step * stride, (size - 1) * stride + reach + 1)
+    # the windows that start at most `reach` before an element, and not after it
+    return Span(first - reach, step, size + reach, stride)
 
 
 def result_span(op: str, argument: Any, shape: Shape, axis: int, source: Span) -> Span | None:
-    """The result range along `axis` that each device can compute from its `source` range."""
-    first, step, size = source
-    if op in ("PAD", "SHRINK"):
-        shift = _shift(op, argument, axis)
-        return None if shift is None else (first + shift, step, size)
-    if op == "FLIP":
-        return shape[axis] - first - size, -step, size
+    """The result ranges along `axis` that each device can compute from its `source` range. It
+    inverts `source_span`.
+    """
+    if op not in _WINDOWS:
+        return _mirrored(source, op, argument, shape, axis, inverse=True)
     window = _window(argument, shape, axis)
     if window is None:
         return None
+    first, step, size, every = source
     stride, reach = window
-    if op == "UNWINDOW":
-        # windows before the first local one overlap the start, so that part is incomplete
-        missing = max(0, reach + 1 - stride)
-        return first * stride + missing, step * stride, size * stride - missing
-    if step % stride:
+    if op == "WINDOW":
+        # the windows that start in a range and end in it
+        size -= reach * every
+        if every == 1 and first % stride == 0 and step % stride == 0:
+            return Span(first // stride, step // stride, -(-size // stride))
+        return Span(first, step, size, stride * every).reduced
+    if every == stride:
+        return Span(first + reach, step, size - reach)
+    if every != 1:
         return None
-    low, high = -(-first // stride), (first + size - 1 - reach) // stride
-    return low, step // stride, high - low + 1
+    # windows before the first local one overlap the start, so that part is incomplete
+    missing = max(0, reach + 1 - stride)
+    return Span(first * stride + missing, step * stride, size * stride - missing)
 
 
 def range_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sharding | None:
-    """The layout of the result, or None if a device reads elements that it does not hold."""
+    """The layout of the result, or None if a device reads elements that it does not hold, or its
+    range of the result is not a block.
+    """
+    found = _range_layout(op, layout, shape, argument)
+    return None if found is None or (found.has_intervals and not layout.has_intervals) else found
+
+
+def kept_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sharding | None:
+    """The layout of the result of a slice, a flip, or a slice with a step (a WINDOW of one element)
+    in which no element moves: each device keeps those that it holds. None for other ops.
+    """
+    if layout.is_partial or not _selects(op, argument, shape):
+        return None
+    if not all(is_int(shape[axis]) for axis in layout.split_axes):
+        return None
+    return _range_layout(op, layout, shape, argument)
+
+
+def _range_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sharding | None:
     axes: list[Placement] = []
     for placement in layout.axes:
         axis = placement_axis(placement)
@@ -105,21 +117,27 @@ def range_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Shar
         if keeps_block_boundaries(op, argument, layout, shape, axis):
             axes.append(placement)
             continue
-        span = result_span(op, argument, shape, axis, layout.span(axis, shape))
-        if span is None or span[2] < 1:
+        held = layout.span(axis, shape)
+        span = result_span(op, argument, shape, axis, held)
+        if span is None or span.size < 1:
             return None
         size = new_size(op, argument, shape, axis)
         if not is_int(size):
             return None
         count = layout.shards(axis)
         blocks = _blocks(size, count)
-        if source_span(op, argument, shape, axis, blocks, count) == layout.span(axis, shape):
+        needed = source_span(op, argument, shape, axis, blocks)
+        if needed is not None and same_ranges(needed, held, count, shape[axis]):
             span = blocks  # windows with stride may yield a few more elements
-        moved = span_placement(count, axis, span, size)
-        if isinstance(moved, Interval) and not isinstance(placement, Interval):
-            return None
-        axes.append(moved)
+        axes.append(span_placement(count, axis, span, size))
     return layout.with_axes(axes)
+
+
+def _selects(op: str, argument: Any, shape: Shape) -> bool:
+    """Whether each element of the result is one of the source, and none is there twice."""
+    if op in ("SHRINK", "FLIP"):
+        return True
+    return op == "WINDOW" and all(shape[window[1]] == 1 for window in argument.windows)
 
 
 def keeps_block_boundaries(
@@ -139,9 +157,24 @@ def keeps_block_boundaries(
 
 def span_placement(count: int, axis: int, span: Span, size: int) -> Placement:
     """The placement of `count` ranges of an axis of `size`: replicated, blocks or `Interval`."""
-    if span == (0, 0, size):
+    if span.reduced == Span(0, 0, size):
         return None
-    return axis if size > 1 and span == _blocks(size, count) else Interval(axis, *span)
+    are_blocks = size > 1 and same_ranges(span, _blocks(size, count), count, size)
+    return axis if are_blocks else Interval(axis, *span)
+
+
+def same_ranges(first: Span, second: Span, count: int, size: int) -> bool:
+    """Whether `count` ranges of an axis of `size` are equal wherever they hold elements."""
+    first, second = first.reduced, second.reduced
+    if first == second or first.length != second.length:
+        return first == second
+    if first.stride == second.stride == 1:
+        return False
+    for number in range(count):
+        bounds = [(x.start(number), min(x.stop(number), size)) for x in (first, second)]
+        if bounds[0] != bounds[1] and any(max(0, low) < high for low, high in bounds):
+            return False
+    return True
 
 
 def source_layouts(op: str, layout: Sharding, shape: Shape, argument: Any) -> list[Sharding]:
@@ -155,11 +188,10 @@ def source_layouts(op: str, layout: Sharding, shape: Shape, argument: Any) -> li
         size = new_size(op, argument, shape, axis)
         if not is_int(shape[axis]) or not is_int(size) or size == 0:
             return []
-        wanted: list[Span] = [(0, 0, size)]
+        wanted = [Span(0, 0, size)]
         if size > 1:
             wanted.insert(0, _blocks(size, layout.shards(axis)))
-        count = layout.shards(axis)
-        spans = [source_span(op, argument, shape, axis, span, count) for span in wanted]
+        spans = [source_span(op, argument, shape, axis, span) for span in wanted]
         choices = [
             _replaced(choice, axis, span, shape)
             for choice in choices
@@ -183,7 +215,7 @@ def dynamic_slice_layout(
         size = new_shape[axis]
         if is_int(bounds[axis][0]) or not is_int(size):
             return None
-        if not 0 < size <= layout.span(axis, shape)[2]:
+        if not 0 < size <= layout.span(axis, shape).length:
             return None
     return layout.with_axes([None if p in cut else p for p in layout.axes])
 
@@ -197,7 +229,7 @@ def source_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sha
         result = list(shape)
         result[axis] = new_size(op, argument, shape, axis)
         wanted = layout.span(axis, tuple(result))
-        span = source_span(op, argument, shape, axis, wanted, layout.shards(axis))
+        span = source_span(op, argument, shape, axis, wanted)
         if span is None:
             return None
         below = _replaced(below, axis, span, shape)
@@ -206,7 +238,22 @@ def source_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sha
 
 def _blocks(size: int, count: int) -> Span:
     block = -(-size // count)
-    return 0, block, block
+    return Span(0, block, block)
+
+
+def _mirrored(
+    span: Span, op: str, argument: Any, shape: Shape, axis: int, inverse: bool = False
+) -> Span | None:
+    """The source ranges of result ranges of a PAD, SHRINK or FLIP, or the `inverse`."""
+    if op == "FLIP":
+        first, step, size, stride = span.reduced
+        # of every several elements, devices have different numbers, which a local flip would shift
+        return None if stride != 1 else Span(shape[axis] - first - size, -step, size)
+    first, step, size, stride = span
+    shift = _shift(op, argument, axis)
+    if shift is None:
+        return None
+    return Span(first + (shift if inverse else -shift) * stride, step, size, stride)
 
 
 def _replaced(layout: Sharding, axis: int, span: Span, shape: Shape) -> Sharding:

@@ -17,10 +17,10 @@ Block = tuple[int, ...]
 
 
 class AxisBlocks:
-    """The blocks of one sharded axis: block number c starts at `first + c * step`."""
+    """The blocks of one sharded axis, which are the ranges of a `Span`."""
 
     def __init__(self, layout: Sharding, axis: int, shape: Shape) -> None:
-        self.first, self.step, self.length = layout.span(axis, shape)
+        self.span = layout.span(axis, shape)
         self.size = max_size(shape[axis])
         self.count = layout.shards(axis)
         self.strides = layout.block_strides(axis)
@@ -35,22 +35,25 @@ class AxisBlocks:
 
     def bounds(self, number: int) -> tuple[int, int]:
         """The elements of a block that lie within the array."""
-        start = self.first + number * self.step
-        return min(max(0, start), self.size), min(max(0, start + self.length), self.size)
+        start, stop = self.span.start(number), self.span.stop(number)
+        return min(max(0, start), self.size), min(max(0, stop), self.size)
 
     def overlapping(self, low: int, high: int) -> range:
-        """The numbers of the blocks that hold elements of a range within the array."""
-        if low >= high or not self.length:
+        """The numbers of the blocks that hold elements of a range within the array. Of blocks of
+        every `stride`-th element, some of these may be empty.
+        """
+        first, step, length, stride = self.span
+        if low >= high or not length:
             return range(0)
-        if not self.step:
-            meets = self.first < high and self.first + self.length > low
-            return range(self.count if meets else 0)
+        # of blocks of every `stride`-th element, those whose range before the selection overlaps
+        low, high = low * stride, (high - 1) * stride + 1
+        if not step:
+            return range(self.count if first < high and first + length > low else 0)
         # start + length > low and start < high, with starts that grow by |step|
-        step = abs(self.step)
-        first = self.first if self.step > 0 else self.first + (self.count - 1) * self.step
-        begin = max(0, (low - self.length - first) // step + 1)
-        end = min(self.count, -((first - high) // step))
-        if self.step < 0:
+        lowest = first if step > 0 else first + (self.count - 1) * step
+        begin = max(0, (low - length - lowest) // abs(step) + 1)
+        end = min(self.count, -((lowest - high) // abs(step)))
+        if step < 0:
             begin, end = self.count - end, self.count - begin
         return range(begin, max(begin, end))
 

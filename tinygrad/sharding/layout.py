@@ -7,13 +7,14 @@ layouts are the same object. Bounds are computed from a shape, never stored.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
-from typing import Any, Final, TypeAlias, final, overload
+from typing import Any, Final, NamedTuple, TypeAlias, final, overload
 
 from tinygrad.errors import ArgumentError
 
@@ -56,25 +57,69 @@ class Partial:
 class Interval:
     """The placement of shifted or overlapping ranges, such as blocks with halos.
 
-    Along the mesh dimension, device number c holds `size` elements of tensor axis `axis`, starting
-    at `first + c * step`. Elements outside the array are unspecified.
+    Along the mesh dimension, device number c holds the elements of tensor axis `axis` that are in
+    its range of a `Span`. Elements outside the array are unspecified.
     """
 
     axis: int
     first: int
     step: int
     size: int
+    stride: int = 1
 
     def __str__(self) -> str:
-        return f"{self.axis}[{self.first}+{self.step}c:+{self.size}]"
+        scaled = "" if self.stride == 1 else f"/{self.stride}"
+        return f"{self.axis}[{self.first}+{self.step}c:+{self.size}]{scaled}"
 
 
 Placement: TypeAlias = int | Interval | Partial | None
 """Per mesh dimension: the tensor axis that it shards (an int), shifted ranges of one (`Interval`),
 replicated (None), or a partial value on each device (`Partial`)."""
 
-Span: TypeAlias = tuple[int, int, int]
-"""(first, step, size): device number c holds `size` elements, starting at `first + c * step`."""
+
+class Span(NamedTuple):
+    """Ranges of an axis: number c has the elements i for which `i * stride` is one of the `size`
+    numbers from `first + c * step` on. Every third element of blocks of 4 is `(0, 4, 4, 3)`:
+    elements 0 and 1 of the result, 2, 3, and so on. The ranges of `stride` 1 are equally long.
+    """
+
+    first: int
+    step: int
+    size: int
+    stride: int = 1
+
+    @property
+    def reduced(self) -> Span:
+        """The same ranges with the smallest `stride`."""
+        factor = math.gcd(self.step, self.stride)
+        if factor == 1:
+            return self
+        first, end = -(-self.first // factor), -(-(self.first + self.size) // factor)
+        return Span(first, self.step // factor, end - first, self.stride // factor)
+
+    @property
+    def length(self) -> int:
+        """The maximum length of a range."""
+        span = self.reduced
+        return span.size if span.stride == 1 else -(-span.size // span.stride)
+
+    def start(self, number: int) -> int:
+        """The first element of a range."""
+        return -(-(self.first + number * self.step) // self.stride)
+
+    def stop(self, number: int) -> int:
+        """The end of a range, excluded."""
+        return -(-(self.first + number * self.step + self.size) // self.stride)
+
+    def start_bounds(self, count: int) -> tuple[int, int]:
+        """The minimum and the maximum start of `count` ranges."""
+        ends = self.start(0), self.start(count - 1)
+        return min(ends), max(ends)
+
+    @property
+    def is_disjoint(self) -> bool:
+        """Whether no element is in two ranges."""
+        return self.size <= abs(self.step)
 
 
 def placement_axis(placement: Placement) -> int | None:
@@ -275,7 +320,7 @@ class Sharding:
         return _local_shape(self, shape)
 
     def span(self, axis: int, shape: Shape) -> Span:
-        """The first start, the step between starts, and the size of the ranges of `axis`."""
+        """The ranges of `axis` on the devices, by the number of the block."""
         return _span(self, axis, shape)
 
     def is_even(self, shape: Shape) -> bool:
@@ -416,7 +461,7 @@ def _with_axes(layout: Sharding, axes: tuple[Placement, ...]) -> Sharding:
 def _local_shape(layout: Sharding, shape: Shape) -> Shape:
     local = list(shape)
     for axis in layout.split_axes:
-        local[axis] = _span(layout, axis, shape)[2]
+        local[axis] = _span(layout, axis, shape).length
     return tuple(local)
 
 
@@ -425,11 +470,11 @@ def _span(layout: Sharding, axis: int, shape: Shape) -> Span:
     """The ranges of an axis. Only this function decides how an axis is sharded."""
     placement = next((p for p in layout.axes if placement_axis(p) == axis), None)
     if placement is None:
-        return 0, 0, shape[axis]
+        return Span(0, 0, shape[axis])
     if isinstance(placement, Interval):
-        return placement.first, placement.step, placement.size
+        return Span(placement.first, placement.step, placement.size, placement.stride)
     block = -(-_checked_size(layout, axis, shape) // layout.shards(axis))
-    return 0, block, block
+    return Span(0, block, block)
 
 
 def _checked_size(layout: Sharding, axis: int, shape: Shape) -> int:
@@ -455,10 +500,10 @@ def _regions(layout: Sharding, shape: Shape) -> tuple[Region, ...]:
     regions: list[Region] = []
     for device in range(len(layout)):
         region = list(whole)
-        for axis, (first, step, length), terms in cuts:
+        for axis, span, terms in cuts:
             number = sum((device // stride) % size * weight for stride, size, weight in terms)
-            start = first + step * number
-            low, high = (min(max(0, at), max_size(shape[axis])) for at in (start, start + length))
+            ends = span.start(number), span.stop(number)
+            low, high = (min(max(0, at), max_size(shape[axis])) for at in ends)
             region[axis] = (low, high)
         regions.append(tuple(region))
     return tuple(regions)

@@ -16,7 +16,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tinygrad.sharding.axis_ranges import RANGE_OPS, range_layout
+from tinygrad.sharding.axis_ranges import RANGE_OPS, kept_layout, range_layout
 from tinygrad.sharding.layout import (
     Interval,
     Partial,
@@ -195,7 +195,7 @@ def _assign_blocks(
             for shape, axis, axes in ((old_shape, old, old_axes), (new_shape, new, new_axes))
         ]
         block = -(-max_size(new_shape[new]) // layout.shards(old))
-        old_block = layout.span(old, old_shape)[2] * inside[0]
+        old_block = layout.span(old, old_shape).length * inside[0]
         if layout.has_intervals or old_block != block * inside[1]:
             return None
     return [
@@ -325,3 +325,14 @@ and of SHRINK (start, end) for each axis; of FLIP a bool for each axis; of WINDO
 value whose `windows` hold (axis, kernel axis, new size, stride, dilation) and whose `axes` are all
 of them.
 """
+
+
+@lru_cache(maxsize=_CACHE_SIZE)
+def movement_layout(op: str, layout: Sharding, shape: Shape, argument: Any) -> Sharding | None:
+    """The layout of the result of a movement op without communication: by its rule, else that in
+    which each device keeps the elements that it holds.
+    """
+    found = LAYOUT_RULES[op](layout, shape, argument)
+    if found is not None or op not in RANGE_OPS:
+        return found
+    return kept_layout(op, layout, shape, argument)

@@ -40,8 +40,8 @@ class Routes:
 
     Several devices of the source may hold a piece. Over the same devices, the sender is the replica
     with the receiver's coordinates on the mesh dimensions that do not shard the source. Over other
-    devices, the receivers of a block take turns with its replicas. Intervals of the source, which
-    may overlap, are unchanged in the destination. An empty array has no pieces.
+    devices, the receivers of a block take turns with its replicas. Intervals of the source that
+    overlap are unchanged in the destination. An empty array has no pieces.
     """
 
     def __init__(self, source: Sharding, destination: Sharding, shape: Shape) -> None:
@@ -49,6 +49,10 @@ class Routes:
         self.held = BlockGrid(source, shape)
         self.wanted = BlockGrid(destination, shape)
         self._axes = sorted({*self.held.axes, *self.wanted.axes})
+        # the axes along which a device holds exactly a range of the destination
+        self._unchanged = {
+            axis for axis in source.interval_axes if not self.held.axes[axis].span.is_disjoint
+        }
         self._is_same = source.devices == destination.devices
         self._numbers = (
             {} if self._is_same else {name: number for number, name in enumerate(source)}
@@ -105,7 +109,7 @@ class Routes:
                 if sender == receiver:
                     continue
                 wanted = self.wanted.region(receiver)
-                if all(wanted[axis] == region[axis] for axis in self.held.layout.interval_axes):
+                if all(wanted[axis] == region[axis] for axis in self._unchanged):
                     yield receiver, _common_elements(wanted, region, self._axes)
 
     def _region(self, first: Bounds, second: Bounds) -> Region:
@@ -130,12 +134,13 @@ class Routes:
         for position, (axis, blocks) in enumerate(self.held.axes.items()):
             low, high = bounds.get(axis, (0, blocks.size))
             numbers: Iterable[int] = blocks.overlapping(low, high)
-            if axis in self.held.layout.interval_axes:
+            if axis in self._unchanged:
                 first = () if own is None else (own[position],)
                 candidates = (*first, *range(blocks.count))
                 numbers = [c for c in candidates if blocks.bounds(c) == (low, high)][:1]
             cut = [(c, blocks.base(c), blocks.bounds(c)) for c in numbers]
-            options.append([(c, d, (max(low, a), min(high, b))) for c, d, (a, b) in cut])
+            parts = [(c, d, (max(low, a), min(high, b))) for c, d, (a, b) in cut]
+            options.append([part for part in parts if part[2][0] < part[2][1]])
         box: list[tuple[Size, Size]] = list(self._whole)
         for axis, pair in bounds.items():
             box[axis] = pair
@@ -189,6 +194,8 @@ class Routes:
         for place, target in enumerate(product(*overlapping)):
             base = self.wanted.block_base(target)
             region = self._region(bounds, self.wanted.bounds(target))
+            if any(low >= high for low, high in (region[axis] for axis in self.wanted.axes)):
+                continue
             for other in self._readers(replica, block, place, target):
                 receiver = base + self.wanted.replica_base(other)
                 # over the same devices, replicas send to those with their own coordinates
@@ -215,8 +222,11 @@ class Routes:
             receiver = self.held.block_base(source) + base
             target = self.wanted.block(receiver)
             places = zip(target, overlapping, strict=True)
-            if receiver != device and all(number in numbers for number, numbers in places):
-                yield SentPiece(receiver, self._region(bounds, self.wanted.bounds(target)))
+            if receiver == device or not all(number in numbers for number, numbers in places):
+                continue
+            region = self._region(bounds, self.wanted.bounds(target))
+            if all(low < high for low, high in (region[axis] for axis in self.wanted.axes)):
+                yield SentPiece(receiver, region)
 
     def _readers(self, replica: int, block: Block, place: int, target: Block) -> Iterable[int]:
         """The replicas of destination block `target` that receive from number `replica` of those of

@@ -6,7 +6,7 @@ Input: two layouts without `Partial`, or device names. Output: the kind that `Co
 from __future__ import annotations
 
 from tinygrad.sharding.common_layout import common_mesh
-from tinygrad.sharding.layout import Interval, Sharding
+from tinygrad.sharding.layout import Interval, Sharding, placement_axis
 
 
 def transfer_kind(source: Sharding | str | None, target: Sharding | str | None) -> str:
@@ -21,15 +21,23 @@ def transfer_kind(source: Sharding | str | None, target: Sharding | str | None) 
     if not isinstance(target, Sharding):
         return "gather"
     if target.has_intervals:
-        intervals = [p for p in target.axes if isinstance(p, Interval)]
-        if all(p.step == 0 for p in intervals):
-            return "broadcast"
-        return "halo" if all(p.step > 0 for p in intervals) else "permute"
+        return _range_kind(target)
+    if source.has_intervals:
+        blocks = source.with_axes([placement_axis(p) for p in source.axes])
+        return _range_kind(source) if blocks == target else transfer_kind(blocks, target)
     if source.devices != target.devices and set(source.devices) != set(target.devices):
         return "send"
     if target.is_replicated or _adds_to_blocks(source, target):
         return "all_gather"
     return "permute" if _are_within_blocks(source, target) else "all_to_all"
+
+
+def _range_kind(layout: Sharding) -> str:
+    """The kind of a change from or to these intervals."""
+    steps = [p.step for p in layout.axes if isinstance(p, Interval)]
+    if not any(steps):
+        return "broadcast"
+    return "halo" if min(steps) >= 0 else "permute"
 
 
 def _adds_to_blocks(source: Sharding, target: Sharding) -> bool:

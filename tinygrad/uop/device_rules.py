@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tinygrad.sharding import (
-    LAYOUT_RULES,
     Partial,
     Placement,
     Sharding,
     combined_layout,
+    movement_layout,
     reduce_layout,
 )
 from tinygrad.uop import GroupOp, Ops
@@ -46,7 +46,7 @@ def _argument(node: Node) -> DeviceValue:
 def _movement_device(node: Node) -> DeviceValue:
     layout = node.src[0].device
     if isinstance(layout, Sharding):
-        return LAYOUT_RULES[node.op.name](layout, node.src[0].shape, node.arg)
+        return movement_layout(node.op.name, layout, node.src[0].shape, node.arg)
     return layout
 
 

@@ -18,10 +18,12 @@ from tinygrad.sharding import (
     Placement,
     Sharding,
     moved_elements,
+    movement_layout,
     operand_layout,
     source_layout,
 )
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.device_value import device_names
 from tinygrad.uop.ops import UOp
 
 MAX_DEPTH = 24
@@ -31,14 +33,29 @@ _SINKABLE = GroupOp.ALU | {Ops.CAST, Ops.REDUCE_AXIS}
 
 def is_halo_copy(node: UOp) -> bool:
     """Whether a node is a COPY to a layout of intervals."""
-    layout = node.device if node.op is Ops.COPY else None
-    return isinstance(layout, Sharding) and layout.has_intervals
+    return node.op is Ops.COPY and _has_intervals(node)
 
 
-def slices_halo(node: UOp) -> bool:
-    """Whether a node is a COPY of a halo exchange on the same devices, possibly under movement."""
+def _has_intervals(node: UOp) -> bool:
+    return isinstance(node.device, Sharding) and node.device.has_intervals
+
+
+def copies_slice(node: UOp) -> bool:
+    """Whether a COPY to blocks is of what each device selected from its own elements."""
+    source = node.src[0]
+    if is_halo_copy(node) or not _has_intervals(source):
+        return False
+    return source.layout.devices == tuple(device_names(node.device))
+
+
+def reads_halo(node: UOp) -> bool:
+    """Whether a node is a COPY of intervals on the same devices: of a slice that each device took
+    of its own elements, or of a halo exchange, possibly under movement.
+    """
     if node.op is not Ops.COPY or not isinstance(node.device, Sharding):
         return False
+    if copies_slice(node):
+        return True
     below = node.src[0]
     while below.op in GroupOp.Movement:
         below = below.src[0]
@@ -48,14 +65,14 @@ def slices_halo(node: UOp) -> bool:
 def sink_halo_copies(sink: UOp) -> UOp:
     """The graph with its halo exchanges where they send the least data."""
     order = list(sink.toposort())
-    if not any(is_halo_copy(node) for node in order):
+    if not any(is_halo_copy(node) or reads_halo(node) for node in order):
         return sink
     walk = _Sinking()
     for node in order:
         for x in node.src:
             walk.uses[x] = walk.uses.get(x, 0) + 1
     for node in order:
-        if is_halo_copy(node) or slices_halo(node):
+        if is_halo_copy(node) or reads_halo(node):
             is_only_use = walk.uses[node] == 1
             sunk, nbytes = walk.sink(node.src[0], node.layout, node, is_only_use, MAX_DEPTH)
             if sunk.device is None:
@@ -101,8 +118,9 @@ class _Sinking:
         total = sum(cost for _, cost in sunk)
         if is_only_use:
             nbytes += self.nbytes_below(node, depth)
-        # repeated movement is free, repeated computation is not
-        is_free = is_only_use or node.op in GroupOp.Movement
+        # repeated movement is free, repeated computation is not; and a slice that is taken before
+        # the copy leaves less to pack
+        is_free = (is_only_use or node.op in GroupOp.Movement) and not copies_slice(copy)
         if total > nbytes or (total == nbytes and not is_free):
             return copied, nbytes
         built = node.replace(src=tuple(x for x, _ in sunk))
@@ -124,7 +142,9 @@ def _can_bypass(node: UOp, layout: Sharding) -> bool:
     source = node.src[0].device
     if source is None or (isinstance(source, Sharding) and source.devices != layout.devices):
         return source is None
-    return isinstance(source, Sharding) and (is_halo_copy(node) or source.is_replicated)
+    if not isinstance(source, Sharding):
+        return False
+    return is_halo_copy(node) or source.is_replicated or source.has_intervals
 
 
 def source_layouts(node: UOp, layout: Sharding) -> list[Sharding] | None:
@@ -138,7 +158,7 @@ def source_layouts(node: UOp, layout: Sharding) -> list[Sharding] | None:
         return None
     found = _movement_source_layout(node, layout)
     source = node.src[0]
-    if found is None or LAYOUT_RULES[node.op.name](found, source.shape, node.arg) != layout:
+    if found is None or movement_layout(node.op.name, found, source.shape, node.arg) != layout:
         return None
     return [found]
 

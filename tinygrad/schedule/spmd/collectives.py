@@ -90,7 +90,7 @@ def partial_sum_count(node: UOp) -> int:
         sharded = [axis for axis in x.arg.axes if layout.shards(axis) == group]
         if not sharded:
             return group
-        block = layout.span(sharded[0], shape)[2]
+        block = layout.span(sharded[0], shape).length
         found = max(found, ceildiv(max_shape(shape)[sharded[0]], max(1, block)))
     return found if found > 1 else group
 

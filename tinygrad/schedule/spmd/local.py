@@ -61,8 +61,16 @@ def block_number(layout: Sharding, axis: int) -> sint:
 
 def block_start(layout: Sharding, axis: int, shape: tuple[sint, ...]) -> sint:
     """The start of the running device's block of `axis`; negative if it begins before the array."""
-    first, step, _ = layout.span(axis, shape)
-    return block_number(layout, axis) * step + first if step else first
+    first, step, _, stride = layout.span(axis, shape).reduced
+    if not step:
+        return first
+    at = block_number(layout, axis) * step + first
+    if stride == 1:
+        return at
+    # rounded up, as an integer division of a number that is not negative
+    extra = max(0, -min(first, first + step * (layout.shards(axis) - 1)))
+    extra += -extra % stride
+    return (at + (extra + stride - 1)) // stride - extra // stride
 
 
 def device_block(layout: TensorDevice, axis: int, device: int) -> int:
@@ -73,15 +81,14 @@ def device_block(layout: TensorDevice, axis: int, device: int) -> int:
 
 def device_start(layout: TensorDevice, axis: int, shape: tuple[sint, ...], device: int) -> int:
     """The start of the block of device number `device`, as `block_start` is for the running one."""
-    first, step, _ = layout.span(axis, shape) if isinstance(layout, Sharding) else (0, 0, 0)
-    return first + step * device_block(layout, axis, device)
+    if not isinstance(layout, Sharding):
+        return 0
+    return layout.span(axis, shape).start(device_block(layout, axis, device))
 
 
 def start_bounds(layout: Sharding, axis: int, shape: tuple[sint, ...]) -> tuple[int, int]:
     """The minimum and the maximum of the starts of all blocks of `axis`."""
-    first, step, _ = layout.span(axis, shape)
-    last = first + step * (layout.shards(axis) - 1)
-    return min(first, last), max(first, last)
+    return layout.span(axis, shape).start_bounds(layout.shards(axis))
 
 
 def slice_block(
@@ -100,7 +107,7 @@ def slice_block(
         if target.shards(axis) == (source.shards(axis) if source is not None else 1):
             bounds.append((0, held))
             continue
-        length, start = target.span(axis, shape)[2], block_start(target, axis, shape)
+        length, start = target.span(axis, shape).length, block_start(target, axis, shape)
         if source is not None and source.shards(axis) > 1:
             # the local value starts at a multiple of its size, and contains the target's block
             start = start % max(cast(int, held), 1)

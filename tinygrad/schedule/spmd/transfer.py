@@ -48,6 +48,7 @@ from tinygrad.sharding import (
     Placement,
     Routes,
     Sharding,
+    Span,
     as_layout,
     common_mesh,
     current_local_devices,
@@ -96,8 +97,7 @@ def transfer(
     padded = _shape_of_equal_blocks(source, target, shape)
     if padded is not None:
         return _transfer_tiles(value, source, target, shape, padded, info)
-    assert isinstance(source, Sharding) and isinstance(target, Sharding), "one device has one block"
-    between = _intermediate_layout(source, target, shape, changed)
+    between = _intermediate_layout(as_layout(source), as_layout(target), shape, changed)
     value = transfer(value, source, between, shape, info)
     return transfer(value, between, target, shape, info)
 
@@ -130,6 +130,9 @@ def _intermediate_layout(
     are sharded differently, is unsharded or sharded as in the target; or it is replicated.
     """
     found = [source.replicated()]
+    if source.has_intervals:
+        placed = [placement_axis(p) for p in source.axes]
+        found.append(source.with_axes([None if a is None or shape[a] == 1 else a for a in placed]))
     mesh = (source.devices == target.devices and common_mesh(source, target)) or []
     sizes = [size for size, _, _ in mesh]
     ends = ([None for _ in mesh], [a for _, a, _ in mesh], [b for _, _, b in mesh])
@@ -165,7 +168,7 @@ def _changed_axes(source: TensorDevice, target: TensorDevice, shape: tuple[sint,
 def _blocks(layout: TensorDevice, axis: int, shape: tuple[sint, ...]) -> tuple[Any, ...]:
     """Which device has which block of an axis, and where the blocks lie."""
     if not isinstance(layout, Sharding):
-        return (), (0, 0, shape[axis])
+        return (), Span(0, 0, cast(int, shape[axis]))
     return tuple(layout.block_strides(axis)), layout.span(axis, shape)
 
 
@@ -255,7 +258,7 @@ def _transfer_ranges(
     """Send contiguous ranges along `axis`, the only one that is sharded differently."""
     if isinstance(target, Sharding) and target.has_intervals and isinstance(source, Sharding):
         same_devices = source.block_strides(axis) == target.block_strides(axis)
-        if same_devices and source.span(axis, shape)[1] == target.span(axis, shape)[1]:
+        if same_devices and _are_neighbours(source.span(axis, shape), target.span(axis, shape)):
             return _exchange_halo(value, source, target, shape, axis, info)
     order = _axis_first(axis, len(shape))
     packed = permute_axes(value, order)
@@ -298,6 +301,13 @@ def _axis_first(axis: int, rank: int) -> tuple[int, ...]:
     return (axis, *(a for a in range(rank) if a != axis))
 
 
+def _are_neighbours(source: Span, target: Span) -> bool:
+    """Whether ranges are those of contiguous blocks, shifted or widened."""
+    source, target = source.reduced, target.reduced
+    is_block = source.stride == 1 and source.step == source.size
+    return is_block and target.stride == 1 and source.step == target.step
+
+
 def _exchange_halo(
     value: UOp,
     source: Sharding,
@@ -309,8 +319,10 @@ def _exchange_halo(
     """Each device's own block, and the halo around it from its neighbours. There is one TRANSFER
     for each distance along the axis, so that no device sends to itself.
     """
-    block = source.span(axis, shape)[2]
-    first, _, size = target.span(axis, shape)
+    held = source.span(axis, shape).reduced
+    block = held.size
+    first, _, size, _ = target.span(axis, shape).reduced
+    first -= held.first
     order = _axis_first(axis, len(shape))
     pieces: defaultdict[int, list[LocalPiece]] = defaultdict(list)
     for piece in local_pieces(Routes(source, target, shape), current_local_devices()):

@@ -38,6 +38,9 @@ class NodeMovementMixin(Node):
             padded = reshard.reshape_padded(self, arg) if op is Ops.RESHAPE else None
             if padded is not None:
                 return padded
+            kept = reshard.move_kept(self, op, arg)
+            if kept is not None:
+                return kept
             source = reshard.reshard_for_movement(self, op, arg)
         return type(self)(op, self.dtype, (source,), arg)
 

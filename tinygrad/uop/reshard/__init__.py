@@ -12,6 +12,8 @@ into errors.
     custom_kernel              which layouts does the rule give operands?  layouts_for_custom_kernel
                                an operand in that layout                   reshard_for_custom_kernel
     movement methods           which layout can the movement follow?       reshard_for_movement
+    slices, flips              do elements move before them, or after?     move_kept
+    slices with a step         the same                                    slice_with_steps
     reshape                    is the reshape of a padded array cheaper?   reshape_padded
     bitcast                    are shards whole elements of the dtype?     reshard_for_bitcast
     assign                     how does the value get to the buffer?       reshard_for_assign
@@ -68,7 +70,12 @@ from tinygrad.uop.reshard.move import (
     sent_nbytes,
     without_placement,
 )
-from tinygrad.uop.reshard.movement import reshape_padded, reshard_for_movement
+from tinygrad.uop.reshard.movement import (
+    move_kept,
+    reshape_padded,
+    reshard_for_movement,
+    slice_with_steps,
+)
 from tinygrad.uop.reshard.operands import (
     layouts_for_custom_kernel,
     reshard_for_custom_kernel,
@@ -88,6 +95,7 @@ __all__ = [
     "gradient_of_allreduce",
     "gradient_of_copy",
     "layouts_for_custom_kernel",
+    "move_kept",
     "off_file",
     "off_files",
     "read_file",
@@ -104,6 +112,7 @@ __all__ = [
     "reshard_to_common_layout",
     "sent_nbytes",
     "shard_count",
+    "slice_with_steps",
     "slices_shards",
     "topk_moves_less",
     "unshard_axis",

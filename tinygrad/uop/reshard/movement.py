@@ -8,6 +8,7 @@ nearest layout under which each device computes its shard of the result from its
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from tinygrad.caches import cached_function
@@ -18,7 +19,9 @@ from tinygrad.sharding import (
     Placement,
     Sharding,
     dynamic_slice_layout,
+    kept_layout,
     moved_elements,
+    movement_layout,
     padded_reshapes,
     source_layouts,
 )
@@ -26,6 +29,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.node import N
 from tinygrad.uop.reshard.move import can_shard, copy, reshard
 from tinygrad.uop.shape import movement_shape
+from tinygrad.uop.sint import is_one
 
 
 def reshard_for_movement(node: N, op: Ops, arg: Any) -> N:
@@ -42,6 +46,43 @@ def reshard_for_movement(node: N, op: Ops, arg: Any) -> N:
             return copy(node, selected)
     target = _layout_for_movement(node.layout, node.shape, op, arg)
     return copy(node, target) if target.has_intervals else reshard(node, target, op.name)
+
+
+def move_kept(node: N, op: Ops, arg: Any) -> N | None:
+    """A slice or flip of what each device holds, of which the result is then resharded to blocks.
+    None if another movement, or one that reshards the source first, sends no more.
+    """
+    layout = node.layout
+    kept = kept_layout(op.name, layout, node.shape, arg) if op.name in RANGE_OPS else None
+    if kept is None:
+        return None
+    shape = movement_shape(op, node.shape, arg)
+    target = _blocks_layout(layout, shape)
+    before = _layout_for_movement(layout, node.shape, op, arg)
+    if moved_elements(kept, target, shape) >= moved_elements(layout, before, node.shape):
+        return None
+    return copy(node.replace(op=op, src=(node,), arg=arg), target)
+
+
+def slice_with_steps(node: N, steps: Sequence[tuple[Ops, Any]]) -> N | None:
+    """Several slices and flips of what each device holds; the last result is resharded to blocks.
+    So a slice with a step sends only elements that it selects. None if one is no such movement.
+    """
+    layout = node.layout
+    for op, arg in steps:
+        if op is Ops.FLIP and not any(arg):
+            continue
+        device = movement_layout(op.name, node.layout, node.shape, arg)
+        if device is None:
+            return None
+        node = node.replace(op=op, src=(node,), arg=arg)
+    return copy(node, _blocks_layout(layout, node.shape))
+
+
+def _blocks_layout(layout: Sharding, shape: tuple[Any, ...]) -> Sharding:
+    """The layout that shards the same axes, but for those of size 1."""
+    axes = [None if isinstance(p, int) and is_one(shape[p]) else p for p in layout.axes]
+    return layout.with_axes(axes)
 
 
 def reshape_padded(node: N, shape: tuple[Any, ...]) -> N | None:
