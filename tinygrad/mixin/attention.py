@@ -38,6 +38,11 @@ class AttentionMixin(MatmulMixin, RandomMixin):
         wider. Raises RuntimeError for both a mask and `is_causal`, ValueError for numbers of heads
         that do not divide.
 
+        A query that attends to no key gets NaN, the softmax of nothing, as in tinygrad. For zeros,
+        as in PyTorch, let it see every key and drop its result: with a bool mask and `seen =
+        attn_mask.any(-1, keepdim=True)`, mask by `attn_mask | ~seen` and take `seen.where(result,
+        0)`. Its gradients are zeros too.
+
         >>> q, k, v = Tensor.randn(2, 4, 8), Tensor.randn(2, 6, 8), Tensor.randn(2, 6, 8)
         >>> q.scaled_dot_product_attention(k, v).shape
         (2, 4, 8)

@@ -327,6 +327,22 @@ def test_attention_with_a_mask(kind: str) -> None:
     )
 
 
+def test_a_query_without_keys_that_sees_all_and_is_dropped_has_no_gradient() -> None:
+    mask = Tensor(np.tri(7, 5, k=-1, dtype=bool))
+    q, k, v = (Tensor(x, requires_grad=True) for x in arrays([(7, 4), (5, 4), (5, 4)]))
+    seen = mask.any(-1, keepdim=True)
+    out = q.scaled_dot_product_attention(k, v, attn_mask=mask | ~seen)
+    out = seen.where(out, 0)
+    found = out.sum().gradient(q, k, v)
+    # the other queries, by themselves
+    rest = q[1:].scaled_dot_product_attention(k, v, attn_mask=mask[1:])
+    np.testing.assert_array_equal(out[0].numpy(), 0)
+    np.testing.assert_array_equal(found[0][0].numpy(), 0)
+    np.testing.assert_allclose(out[1:].numpy(), rest.numpy(), rtol=1e-5)
+    for one, other in zip(found, rest.sum().gradient(q, k, v), strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-4, atol=1e-6)
+
+
 def test_attention_with_fewer_keys_than_heads() -> None:
     compare(
         arrays([(2, 6, 7, 4), (2, 2, 7, 4), (2, 2, 7, 4)]),
