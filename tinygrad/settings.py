@@ -275,6 +275,12 @@ ALL2ALL = ContextVar(
     "1 all-reduces large tensors in two all-to-all rounds, and with several nodes inside of each "
     "node first; 2 ignores nodes.",
 )
+ALLREDUCE_CAST = ContextVar(
+    "ALLREDUCE_CAST",
+    0,
+    "1 rounds partial sums to the narrower float dtype that their sum is cast to, such as that of "
+    "bfloat16 gradients, before they are all-reduced or reduce-scattered: half the bytes.",
+)
 
 SPEC = ContextVar(
     "SPEC", 0, "Checks graphs: 1 before and after each compiler pass, 2 after every rewrite too."
@@ -297,7 +303,7 @@ LLM_API_KEY = ContextVar(
 NO_COLOR = ContextVar("NO_COLOR", "", "Anything but empty prints without colours.")
 
 _OFF = """
-ALLREDUCE_CAST AMD_LLVM AMX ASM_GEMM ASSERT_MIN_STEP_TIME BEAM_DEBUG BEAM_ESTIMATE BLOCK_REORDER
+AMD_LLVM AMX ASM_GEMM ASSERT_MIN_STEP_TIME BEAM_DEBUG BEAM_ESTIMATE BLOCK_REORDER
 CAPTURE_PROCESS_REPLAY CHECK_OOB CORRECT_DIVMOD_FOLDING CPU_CC CPU_LVP CUDA_CC CUDA_PTX
 DEBUG_LINEARIZE DEBUG_RANGEIFY DISABLE_COMPILER_CACHE DISABLE_FAST_IDIV DISALLOW_BROADCAST
 DONT_GROUP_REDUCES DONT_REALIZE_EXPAND FLOAT16 FUSE_ARANGE FUSE_ATTENTION FUSE_CONV_BW

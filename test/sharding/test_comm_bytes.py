@@ -24,7 +24,7 @@ from test.sharding.common import (
     placed,
 )
 from test.together import CommTrace
-from tinygrad import GlobalCounters, Tensor
+from tinygrad import Context, GlobalCounters, Tensor, dtypes
 from tinygrad.device import Sharding
 
 
@@ -96,6 +96,36 @@ def test_partial_sums_that_are_wanted_in_two_layouts_are_reduced_once() -> None:
         assert moved(*results) == kinds
         for result in results:
             np.testing.assert_array_equal(result.numpy(), expected * 2)
+
+
+@pytest.mark.parametrize(
+    ("layout", "kind", "share"),
+    [(REPLICATED, "all_reduce", 6), (on(0), "reduce_scatter", 3), (on(1), "reduce_scatter", 3)],
+    ids=str,
+)
+@pytest.mark.parametrize("casts", [0, 1])
+def test_gradients_in_bfloat16_are_sent_so_if_the_setting_says_it(
+    casts: int, layout: Sharding, kind: str, share: int
+) -> None:
+    x = placed(array(64, 128), on(0)).cast("bfloat16").realize()
+    w = placed(array(128, 64, seed=1), layout).cast("bfloat16").realize()
+    y = placed(array(64, 64, seed=2), on(0)).cast("bfloat16").realize()
+    with Context(ALLREDUCE_CAST=casts):
+        (gradient,) = (x @ w * y).sum().gradient(w)
+        assert moved(gradient) == {kind: share * 128 * 64 * (2 if casts else 4)}
+    factors = [z.float().numpy().reshape(4, 16, -1) for z in (x, y)]
+    partial = [a.T @ b for a, b in zip(*factors, strict=True)]
+    # each partial sum and the result are rounded to 8 bits
+    bound = 2.0**-8 * (sum(np.abs(p) for p in partial) + np.abs(sum(partial)))
+    assert gradient.dtype is dtypes.bfloat16
+    assert (np.abs(gradient.float().numpy() - sum(partial)) <= bound + 1e-6).all()
+
+
+def test_a_sum_that_is_used_in_both_dtypes_is_sent_once_in_the_wide_one() -> None:
+    x = placed(integers(64, 128), on(0))
+    total = x.sum(0)
+    with Context(ALLREDUCE_CAST=1):
+        assert moved(total * 2, total.half() * 2) == {"all_reduce": 4 * 3 * 128 * 4}
 
 
 def test_hybrid_sharded_gradients_are_scattered_before_they_are_all_reduced() -> None:

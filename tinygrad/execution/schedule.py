@@ -20,7 +20,7 @@ from tinygrad.garbage import no_garbage
 from tinygrad.schedule.canonical import Canonical, canonicalize
 from tinygrad.schedule.execution_plan import ExecutionPlan
 from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
-from tinygrad.settings import ALL2ALL, RING, SCHEDULE_CACHE, SPLIT_REDUCEOP
+from tinygrad.settings import ALL2ALL, ALLREDUCE_CAST, RING, SCHEDULE_CACHE, SPLIT_REDUCEOP
 from tinygrad.sharding import Sharding, current_local_devices, current_topology
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.known_orders import orders_kept
@@ -89,7 +89,7 @@ plan_cache: LruTable[tuple[Any, ...], ExecutionPlan] = LruTable(
 
 def get_plan(sink: UOp, inputs: int) -> ExecutionPlan:
     """The plan of a canonical graph that reads `inputs` buffers, from the cache if it is there."""
-    settings = (RING.value, ALL2ALL.value, SPLIT_REDUCEOP.value)
+    settings = (RING.value, ALL2ALL.value, ALLREDUCE_CAST.value, SPLIT_REDUCEOP.value)
     key = (sink, Device.DEFAULT, settings, current_topology(), current_local_devices())
     found = plan_cache.get(key) if SCHEDULE_CACHE else None
     if found is None:

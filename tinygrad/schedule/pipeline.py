@@ -23,6 +23,7 @@ from tinygrad.codegen import PASSES as CODEGEN
 from tinygrad.schedule.comm.gather_scattered import gather_scattered_values
 from tinygrad.schedule.comm.halo import sink_halo_copies
 from tinygrad.schedule.comm.merge_allreduces import merge_allreduces
+from tinygrad.schedule.comm.narrow_allreduces import narrow_allreduces
 from tinygrad.schedule.comm.reduce_first import reduce_first
 from tinygrad.schedule.comm.simplify import keep_round_trips, simplify_communication
 from tinygrad.schedule.comm.sink_into_scatter import sink_into_scatters
@@ -64,6 +65,7 @@ COMMUNICATION: tuple[Pass[None], ...] = (
     Pass("simplify communication", lambda sink, _: simplify_communication(sink), TENSOR, TENSOR),
     Pass("merge all-reduces", lambda sink, _: merge_allreduces(sink), TENSOR, TENSOR),
     Pass("reduce before all-reduces", lambda sink, _: reduce_first(sink), TENSOR, TENSOR),
+    Pass("narrow all-reduces", lambda sink, _: narrow_allreduces(sink), TENSOR, TENSOR),
     Pass(
         "gather scattered values",
         lambda sink, _: gather_scattered_values(sink),

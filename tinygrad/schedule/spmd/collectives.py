@@ -70,9 +70,19 @@ MAX_PIECES = 4
 
 def reduce_leading_axis(value: UOp, op: Ops) -> UOp:
     """Reduce axis 0 by `op`; it is kept with size 1."""
-    if value.shape[0] == 1:
-        return value
-    return UOp(Ops.REDUCE_AXIS, value.dtype, (value,), ReduceArg(op, (0,)))
+    return value if value.shape[0] == 1 else _reduced(value, op, 0)
+
+
+def _reduced(value: UOp, op: Ops, axis: int) -> UOp:
+    """Reduce an axis. Narrow floats are rounded once."""
+    wide = dtypes.float if _is_rounded(op, value.dtype) else value.dtype
+    found = UOp(Ops.REDUCE_AXIS, wide, (value.cast(wide),), ReduceArg(op, (axis,)))
+    return found.cast(value.dtype)
+
+
+def _is_rounded(op: Ops, dtype: DType) -> bool:
+    """Whether partial results of a reduction would be rounded to a narrow float dtype."""
+    return op is not Ops.MAX and dtypes.is_float(dtype) and dtype.itemsize < 4
 
 
 def partial_sum_count(node: UOp) -> int:
@@ -305,7 +315,7 @@ def _scatter_and_gather(value: UOp, levels: _Levels, op: Ops, info: CommInfo, co
     else:
         for level in range(depth):
             chunks = reshard(stack, level, depth + 1 + level)
-            stack = UOp(Ops.REDUCE_AXIS, value.dtype, (chunks,), ReduceArg(op, (level,)))
+            stack = _reduced(chunks, op, level)
             shape[level] = 1
     for level in reversed(range(depth)):
         stack = reshard(stack, level, None)
@@ -345,10 +355,9 @@ def _exchanged(chunks: UOp, layout: Sharding, op: Ops, info: CommInfo, count: in
 
 
 def _combined(parts: list[UOp], op: Ops) -> UOp:
-    """The combination of values in order. Narrow floats are rounded once, as by a reduction."""
+    """The combination of values in order. Narrow floats are rounded once, as by `_reduced`."""
     dtype = parts[0].dtype
-    is_rounded = op is not Ops.MAX and dtype in dtypes.floats and dtype.itemsize < 4
-    wide = [part.cast(dtypes.float) for part in parts] if is_rounded else parts
+    wide = [part.cast(dtypes.float) for part in parts] if _is_rounded(op, dtype) else parts
     return functools.reduce(lambda a, b: a.alu(op, b), wide).cast(dtype)
 
 
