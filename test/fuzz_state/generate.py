@@ -37,7 +37,7 @@ GROUPS: dict[str, dict[str, tuple[Draw, float]]] = {}
 
 
 # the first statements of programs about a group, without which the others do not apply
-OPENINGS = {"gradients": ("leaf", "leaf", "of_leaves", "of_leaves"), "jit": ("define",)}
+OPENINGS = {"gradients": ("leaf", "leaf", "of_leaves", "of_leaves"), "jit": ("define", "define")}
 
 
 def statement(group: str, share: float = 1) -> Callable[[Draw], Draw]:

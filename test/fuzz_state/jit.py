@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from test.fuzz_state.generate import Generator, Shape, Unsuitable, statement
 
-MAX_FUNCTIONS = 2
+MAX_FUNCTIONS = 3
 WIDTH = 4
 
 
@@ -43,8 +43,8 @@ class Function:
     kept: str = ""
     is_symbolic: bool = False
     is_step: bool = False
-    # the name of a function under `TinyJit` that this one calls
-    inner: str = ""
+    # the names of functions under `TinyJit` that this one calls, itself or by another
+    inner: tuple[str, ...] = ()
     # a tensor of more rows, and leaves, that are passed as arguments
     table: str = ""
     leaves: list[str] = field(default_factory=list)
@@ -167,16 +167,42 @@ def indented(lines: list[str], by: int = 1) -> str:
     return "\n".join("    " * by + line for part in lines for line in part.splitlines())
 
 
+def call_another(g: Generator, function: Function, lines: list[str]) -> None:
+    """Adds calls of another captured function, which may call one itself."""
+    known = [
+        x
+        for x in g.functions
+        if len(x.parameters) == 1
+        and not x.is_step
+        and (x.shape, x.dtype, x.results) == (function.shape, function.dtype, "RESULT = CALL")
+    ]
+    if not known or g.maybe(0.4):
+        return
+    other = g.choose(known)
+    given = g.choose(["a", "a", function.parameters[0], "a + 1"])
+    calls = [f"a = a + {other.name}({given})"] * g.choose([1, 1, 2])
+    if g.maybe(0.2):
+        calls = [f"{other.name}({given})"]
+    at = g.number(1, len(lines) - 1)
+    lines[at:at] = calls
+    function.inner = (other.name, *other.inner)
+
+
 @statement("jit", 2)
 def define(g: Generator) -> None:
     if len(g.functions) >= MAX_FUNCTIONS:
         raise Unsuitable
-    shape = g.shape()
-    if len(shape) == 3:
-        shape = shape[:2]
     parameters = ["x", "y"][: g.choose([1, 1, 2])]
-    function = Function(g.new_name("f"), shape, g.choose(["float", "float", "int"]), parameters)
-    function.layout = g.layout(shape)
+    plain = [x for x in g.functions if not (x.is_step or x.is_symbolic)]
+    if plain and g.maybe(0.6):
+        # of a kind that it may call
+        like = g.choose(plain)
+        function = Function(g.new_name("f"), like.shape, like.dtype, parameters)
+        function.layout = like.layout
+    else:
+        shape = g.shape()[:2]
+        kind = g.choose(["float", "float", "int"])
+        function = Function(g.new_name("f"), shape, kind, parameters, layout=g.layout(shape))
     for _ in range(g.choose([0, 1, 1, 2])):
         function.places.append(new_place(g, function))
     cell = g.maybe(0.25)
@@ -192,14 +218,10 @@ def define(g: Generator) -> None:
     lines += [body_line(g, function) for _ in range(g.number(0, 4))]
     returned, function.results = results(g, function)
     lines.append(f"return {returned}")
+    call_another(g, function, lines)
     assigned = [x.inside for x in function.places if x.inside in g.pinned]
     if assigned:
         lines.insert(0, f"global {', '.join(dict.fromkeys(assigned))}")
-    if g.maybe(0.2) and g.functions and g.functions[0].parameters == ["x"]:
-        other = g.functions[0]
-        if (other.shape, other.dtype, other.results) == (shape, function.dtype, "RESULT = CALL"):
-            lines.insert(-1, f"a = a + {other.name}(a)")
-            function.inner = other.name
     head = f"@TinyJit\ndef {function.name}({', '.join(parameters)}):"
     if not cell:
         g.add(f"{head}\n{indented(lines)}")
@@ -304,7 +326,7 @@ def rows_of_a_table(g: Generator, function: Function) -> str:
 
 def note_overwritten(g: Generator, function: Function) -> None:
     """A call of this function overwrites earlier results, also those of the one that it calls."""
-    called = (function.name, function.inner)
+    called = (function.name, *function.inner)
     g.stale |= {name for name, owner in g.borrowed.items() if owner in called}
 
 
