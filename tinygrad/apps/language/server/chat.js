@@ -198,7 +198,7 @@ async function reply() {
   });
   keep();
   busy(false);
-  changed();
+  inputChanged();
   input.focus();
 }
 
@@ -229,20 +229,20 @@ function submit() {
   addMessage("user", text);
   keep();
   input.value = "";
-  changed();
+  inputChanged();
   log.scrollTop = log.scrollHeight;
   reply();
 }
 
 // the input has another text
-function changed() {
+function inputChanged() {
   store(DRAFT, input.value);
   input.style.height = "auto";
   input.style.height = input.scrollHeight + 2 + "px";
 }
 
 $("form").addEventListener("submit", event => { event.preventDefault(); submit(); });
-input.addEventListener("input", changed);
+input.addEventListener("input", inputChanged);
 input.addEventListener("keydown", event => {
   // during composition by an input method, Enter selects a character
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -277,5 +277,5 @@ async function nameModel() {
 }
 $("key").addEventListener("change", nameModel);
 restore();
-changed();
+inputChanged();
 nameModel();
