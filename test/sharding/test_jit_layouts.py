@@ -41,6 +41,23 @@ def close(found: Tensor, expected: Array) -> None:
 # ---- replays ----
 
 
+@pytest.mark.parametrize("name", ["one device of a layout", "replicated"])
+def test_results_that_planning_finds_equal_follow_the_argument(name: str) -> None:
+    layout = Sharding((DEVICE,), None) if name == "one device of a layout" else REPLICATED
+
+    @TinyJit
+    def double(x: Tensor) -> tuple[Tensor, Tensor]:
+        doubled = x * 2
+        back = doubled.to(DEVICE).to(layout)
+        Tensor.realize(doubled, back)
+        return doubled, back
+
+    for call in range(CALLS):
+        x = Tensor(array(4) + call).to(layout).realize()
+        for result in double(x):
+            close(result, 2 * (array(4) + call))
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_gradients_accumulate_in_one_object(name: str) -> None:
     weight = placed(array(8, 8), LAYOUTS[name]).realize()

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Collection, Iterable, Sequence
 
 from tinygrad.dtype import dtypes
-from tinygrad.execution.buffers import copy_of
+from tinygrad.execution import realize_tensors
 from tinygrad.gradient import carry_over, carry_over_to
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.gradients.grad_mode import GradState
@@ -34,6 +34,7 @@ from tinygrad.storage.gradients.stored_values import (
 from tinygrad.storage.gradients.undecided import UndecidedValues
 from tinygrad.storage.gradients.wanted_nodes import WantedNodes
 from tinygrad.storage.live_tensors import AliasGroup, TensorBase
+from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.rebuild import rebuilt, with_rebuilt_sources
 from tinygrad.storage.views import view_base
 from tinygrad.uop import Ops
@@ -92,6 +93,7 @@ class Histories(KnownHistories):
         states = _grad_states(paths)
         kept: dict[UOp, Keep] = {}
         owners: dict[UOp, UOp] = {}
+        copied: dict[UOp, UOp] = {}
         wanted = WantedNodes()
         for key, place in table.items():
             keep = keep_of(key, states.get(key))
@@ -105,7 +107,11 @@ class Histories(KnownHistories):
             elif place.op is Ops.BUFFER:
                 kept[key] = keep
                 if owners.setdefault(place, key) is not key:
-                    table[key] = copy_of(place)
+                    copied[key] = in_own_memory(place)
+        # by an item, which a capture records as well
+        stored: dict[UOp, UOp] = {}
+        realize_tensors(list(copied.values()), stored.update)
+        table |= {key: stored[copy] for key, copy in copied.items()}
         if owners and len(owners) < len(table):
             for key, place in table.items():
                 if place in owners and key not in kept and key.op not in IN_PLACE:
