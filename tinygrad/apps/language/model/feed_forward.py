@@ -12,9 +12,9 @@ MAX_EXPERT_TOKENS = 8
 
 def hidden_blocks(file: WeightFile, layer: int) -> int:
     """The blocks of a hidden vector, which are its indivisible units: each is on one device."""
-    name = f"blk.{layer}.ffn_down.weight"
+    name = f"blk.{layer}.ffn_down_exps.weight"
     if name not in file:
-        name = f"blk.{layer}.ffn_down_exps.weight"
+        name = f"blk.{layer}.ffn_down.weight"
     return file.shape(name)[-1] // file.elements_per_block(name)
 
 

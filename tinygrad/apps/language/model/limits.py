@@ -22,8 +22,8 @@ def check_shards(file: WeightFile) -> None:
 
     They are what is sharded into the most units, besides the vocabulary.
     """
-    shards, blocks = file.layout.shard_count, hidden_blocks(file, 0)
-    if shards > blocks:
+    shards = file.layout.shard_count
+    if shards > 1 and shards > (blocks := hidden_blocks(file, 0)):
         raise ShardingError(
             f"{shards} devices are too many for one copy of this model: the {blocks} blocks of "
             f"its hidden vectors can be sharded over {blocks} devices; give at most as many"

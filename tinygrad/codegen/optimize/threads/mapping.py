@@ -127,7 +127,7 @@ class Block:
         for store in stores:
             address, value = store.src[:2]
             loads = [u for u in _loads_of_a_thread(value) if pointer_of(u.src[0]) in written]
-            only = {u: u.replace(src=(_where(u.src[0], is_first), *u.src[1:])) for u in loads}
+            only = {u: _load_where(u, is_first) for u in loads}
             src = (_where(address, is_first), value.substitute(only), *store.src[2:])
             table[store] = store.replace(src=src)
         self.nest.root = self.nest.root.substitute(table)
@@ -136,6 +136,13 @@ class Block:
 def _where(address: UOp, condition: UOp) -> UOp:
     """An address that is accessed under one more condition."""
     return address.replace(src=(*address.src[:2], and_conditions(condition, *address.src[2:])))
+
+
+def _load_where(load: UOp, condition: UOp) -> UOp:
+    """A load under one more condition; zero where it is false, if it had none."""
+    address, *alternative = load.src
+    src = (_where(address, condition), *(alternative or [UOp.const(load.dtype, 0)]))
+    return load.replace(src=src)
 
 
 def _loads_of_a_thread(value: UOp) -> list[UOp]:
