@@ -56,6 +56,7 @@ def is_own_error(error: BaseException) -> bool:
     return statement.startswith("raise") or is_signature
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", METHODS)
 def test_a_wrong_argument_is_an_error_of_the_library(name: str) -> None:
     found = []

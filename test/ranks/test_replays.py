@@ -16,14 +16,8 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("processes", "devices"),
-    [
-        (2, 2),
-        pytest.param(2, 4, marks=pytest.mark.slow),
-        pytest.param(4, 4, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("processes", "devices"), [(2, 2), (2, 4), (4, 4)])
 def test_replays_have_the_values_of_one_process(
     processes: int, devices: int, tmp_path: Path
 ) -> None:

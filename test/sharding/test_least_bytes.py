@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from test.devices import DEVICE
 from test.sharding.common import (
     DEVICES,
     GRID,
@@ -59,6 +60,7 @@ SLICES = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("size", [16, 18, 24, 29])
 @pytest.mark.parametrize("index", SLICES, ids=str)
 def test_a_slice_sends_only_elements_that_it_selects(size: int, index: slice) -> None:
@@ -98,7 +100,7 @@ def test_the_gradient_of_a_slice_with_a_step_sends_only_selected_elements(
 @pytest.mark.parametrize(
     ("target", "sent"),
     [
-        ("CPU", {"gather": 4}),
+        (DEVICE, {"gather": 4}),
         (REPLICATED, {"all_gather": 3 * 5}),
         (Sharding(DEVICES[:2], 0), {"send": 4}),
     ],
@@ -111,6 +113,7 @@ def test_selected_elements_go_to_another_layout_at_once(target: Any, sent: dict[
     np.testing.assert_array_equal(out.numpy(), values[1::3])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("axes", [(0, 1), (1, 0), (0, None)])
 @pytest.mark.parametrize("index", SLICES, ids=str)
 def test_slices_with_steps_on_a_mesh_equal_numpy(
@@ -151,6 +154,7 @@ def image(rows: int, channels: int = 2, seed: int = 0) -> Array:
     return integers(1, channels, rows, 1, seed=seed)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("size", [13, 16, 18])
 @pytest.mark.parametrize(("kernel", "stride", "padding"), WINDOWS)
 def test_the_gradient_of_a_convolution_sends_the_windows_over_each_block(
@@ -197,6 +201,7 @@ def test_a_transposed_convolution_sends_the_windows_over_each_block(
     np.testing.assert_array_equal(out.numpy(), expected.numpy())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("size", [16, 18])
 def test_the_gradient_of_a_training_step_with_strided_convolutions_equals_one_device(
     size: int,

@@ -41,6 +41,7 @@ def pointer_types() -> int:
     return sum(isinstance(x, PtrDType) for x in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_batches_of_ever_new_lengths_keep_a_bounded_amount():
     weights = Tensor.rand(8, 16, requires_grad=True), Tensor.rand(16, 4, requires_grad=True)
     Tensor.realize(*weights)
