@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from test.fuzz_state.generate import Generator, Shape, Unsuitable, statement
 
-MAX_FUNCTIONS = 3
+MAX_FUNCTIONS = 4
 WIDTH = 4
 
 
@@ -267,7 +267,7 @@ def define_with_a_symbolic_size(g: Generator) -> None:
         call_function(g, function)
 
 
-@statement("jit", 0.5)
+@statement("jit", 2)
 def define_a_training_step(g: Generator) -> None:
     """A step that computes a gradient and writes the leaf; gradients may accumulate."""
     if len(g.functions) >= MAX_FUNCTIONS:

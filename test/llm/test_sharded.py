@@ -16,6 +16,7 @@ from test.llm.tiny_models import DIM, HEAD_DIM, HEADS, LAYERS, VOCAB, write_mode
 from tinygrad import Device, Mesh, Tensor
 from tinygrad.apps.language.generation.engine import Engine, GenerationRequest
 from tinygrad.apps.language.generation.sampling import Sampling
+from tinygrad.apps.language.model.config import read_config
 from tinygrad.apps.language.model.feed_forward import hidden_blocks
 from tinygrad.apps.language.model.layouts import ModelLayout
 from tinygrad.apps.language.model.replicas import Replicas, load_model
@@ -69,20 +70,22 @@ def test_a_sharded_model_has_the_logits_of_the_reference(
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3moe"])
-def test_more_devices_than_blocks_of_hidden_vectors_are_an_error_at_once(
+def test_more_devices_than_heads_or_blocks_of_hidden_vectors_are_an_error_at_once(
     folder: Path, architecture: str
 ):
     path = write_model(folder / f"{architecture}.gguf", architecture)
-    blocks = hidden_blocks(WeightFile(path, ModelLayout(None)), 0)
+    file = WeightFile(path, ModelLayout(None))
+    config = read_config(file.metadata, file.shape("token_embd.weight")[0])
+    limit = max(config.heads, hidden_blocks(file, 0))
     for devices in (
         device_names(999),
-        Mesh((2, blocks + 1), ("dp", "tp"), device_names(2 * blocks + 2)),
+        Mesh((2, limit + 1), ("dp", "tp"), device_names(2 * limit + 2)),
     ):
-        expected = f"devices are too many .* over {blocks} devices"
+        expected = f"devices are too many .* over {limit} devices"
         with pytest.raises(ShardingError, match=expected):
             load_model(path, devices=devices)
-    model, _ = load_model(path, devices=device_names(blocks))
-    assert isinstance(model, Transformer) and model.layout.shard_count == blocks
+    model, _ = load_model(path, devices=device_names(limit))
+    assert isinstance(model, Transformer) and model.layout.shard_count == limit
 
 
 @pytest.mark.slow

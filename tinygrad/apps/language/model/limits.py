@@ -17,16 +17,18 @@ from tinygrad.sharding import ShardingError
 from tinygrad.sharding.local_devices import current_local_devices
 
 
-def check_shards(file: WeightFile) -> None:
-    """Raise ShardingError if a model has fewer blocks of hidden vectors than devices to share them.
-
-    They are what is sharded into the most units, besides the vocabulary.
-    """
+def check_shards(config: ModelConfig, file: WeightFile) -> None:
+    """Raise ShardingError if a device would have neither heads nor blocks of hidden vectors."""
     shards = file.layout.shard_count
-    if shards > 1 and shards > (blocks := hidden_blocks(file, 0)):
+    if shards == 1:
+        return
+    blocks = hidden_blocks(file, 0)
+    limit = max(config.heads, blocks)
+    if shards > limit:
         raise ShardingError(
-            f"{shards} devices are too many for one copy of this model: the {blocks} blocks of "
-            f"its hidden vectors can be sharded over {blocks} devices; give at most as many"
+            f"{shards} devices are too many for one copy of this model: its {config.heads} heads "
+            f"and the {blocks} blocks of its hidden vectors can be sharded over {limit} devices; "
+            "give at most as many"
         )
 
 

@@ -122,7 +122,7 @@ class Transformer:
             max_context = min(config.context_length, DEFAULT_CONTEXT)
         if max_context < 1:
             raise ValueError(f"max_context is {max_context}; it must be 1 or more")
-        check_shards(file)
+        check_shards(config, file)
         check_context(config, file.layout, max_context, cache_dtype)
         return cls(file, config, max_context, cache_dtype), file.metadata
 
