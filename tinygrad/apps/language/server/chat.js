@@ -14,8 +14,8 @@ for (const name of SETTINGS) {
   $(name).addEventListener("change", () => stored?.setItem(name, $(name).value));
 }
 
-// the conversation and the message being written are kept for reloads of this tab, a reply in
-// progress with what there is of it
+// the conversation and the message being written are kept for reloads of this tab, and of a reply
+// in progress, the tokens so far
 const tab = (() => { try { return window.sessionStorage; } catch { return null; } })();
 function store(name, text) {
   try { tab?.setItem(name, text); } catch { /* it is longer than what a tab may store */ }
