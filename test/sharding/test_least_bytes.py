@@ -218,3 +218,26 @@ def test_the_gradient_of_a_training_step_with_strided_convolutions_equals_one_de
 
     for found, expected in zip(gradients(on(2)), gradients(None), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+# ---- reshapes ----
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [((12, 7), (21, 4)), ((10, 6), (15, 4)), ((6, 14), (12, 7)), ((24,), (6, 4))]
+)
+def test_a_reshape_sends_what_completes_the_rows_of_each_block(
+    old: tuple[int, ...], new: tuple[int, ...]
+) -> None:
+    """Rows of the new shape cross blocks, and rows of the two shapes have no common multiple."""
+    values = integers(*old)
+    inner = [int(np.prod(shape[1:])) for shape in (old, new)]
+    held, wanted = (
+        [set(range(b.start * n, b.stop * n)) for b in blocks(shape[0])]
+        for shape, n in zip((old, new), inner, strict=True)
+    )
+    lacking = sum(len(b - a) for a, b in zip(held, wanted, strict=True))
+    out = placed(values, on(0)).reshape(new)
+    assert out.device == on(0)
+    assert moved(out) == kinds(4 * lacking)
+    np.testing.assert_array_equal(out.numpy(), values.reshape(new))

@@ -125,17 +125,24 @@ def _is_same(a: Size, b: Size) -> bool:
     return a is b or (is_int(a) and is_int(b) and a == b)
 
 
-def padded_reshapes(
-    layout: Sharding, old_shape: Shape, new_shape: Shape
-) -> list[tuple[Shape, Shape]]:
-    """Pairs of a padded old and a padded new shape between which a reshape keeps the layout.
-
-    The sharded axis is padded to whole blocks of the old axis, or of the new one; the padding is
-    sliced off after the reshape.
-
-        [24] sharded on 0 over 4 -> [6, 4]: [32] -> [8, 4], two rows of the new shape each
+class FlatReshape(NamedTuple):
+    """The shapes by way of which a reshape keeps a sharded axis: `padded` to whole blocks of the
+    old axis, its group of axes merged in `flat`, this axis `resized` to whole blocks of the new
+    one, and `whole`, of which the new shape is the first part.
     """
-    found: list[tuple[Shape, Shape]] = []
+
+    padded: Shape
+    flat: Shape
+    resized: Shape
+    whole: Shape
+
+
+def flat_reshapes(layout: Sharding, old_shape: Shape, new_shape: Shape) -> list[FlatReshape]:
+    """Ways to reshape by which neighbours send what completes the rows of the new axis.
+
+    [12, 7] sharded on 0 over 4 -> [21, 4]: [84] -> [96] -> [24, 4], six rows each
+    """
+    found: list[FlatReshape] = []
     for (old_start, new_start), (old_end, new_end) in pairwise(_boundaries(old_shape, new_shape)):
         old = next((i for i in range(old_start, old_end) if not _is_one(old_shape[i])), None)
         new = next((i for i in range(new_start, new_end) if not _is_one(new_shape[i])), None)
@@ -144,16 +151,16 @@ def padded_reshapes(
             continue
         inner, new_inner = prod(old_shape[old + 1 : old_end]), prod(new_shape[new + 1 : new_end])
         count = layout.shards(old)
-        for rows in (
-            -(-old_shape[old] // count) * count * inner,
-            -(-new_shape[new] // count) * count * new_inner,
-        ):
-            if rows % inner or rows % new_inner:
-                continue
-            padded = (*old_shape[:old], rows // inner, *old_shape[old + 1 :])
-            whole = (*new_shape[:new], rows // new_inner, *new_shape[new + 1 :])
-            if reshape_layout(layout, padded, whole) is not None:
-                found.append((padded, whole))
+        rows, new_rows = (-(-size // count) * count for size in (old_shape[old], new_shape[new]))
+        flat, resized = (
+            (*old_shape[:old_start], size, *old_shape[old_end:])
+            for size in (rows * inner, new_rows * new_inner)
+        )
+        padded = (*old_shape[:old], rows, *old_shape[old + 1 :])
+        whole = (*new_shape[:new], new_rows, *new_shape[new + 1 :])
+        pairs = (padded, flat), (resized, whole)
+        if all(reshape_layout(layout, before, after) is not None for before, after in pairs):
+            found.append(FlatReshape(padded, flat, resized, whole))
     return found
 
 

@@ -19,10 +19,10 @@ from tinygrad.sharding import (
     Placement,
     Sharding,
     dynamic_slice_layout,
+    flat_reshapes,
     kept_layout,
     moved_elements,
     movement_layout,
-    padded_reshapes,
     source_layouts,
 )
 from tinygrad.uop import Ops
@@ -86,7 +86,7 @@ def _blocks_layout(layout: Sharding, shape: tuple[Any, ...]) -> Sharding:
 
 
 def reshape_padded(node: N, shape: tuple[Any, ...]) -> N | None:
-    """A reshape that does not preserve the layout, as the reshape of a padded array whose shards
+    """A reshape that does not preserve the layout, by way of one axis that is padded until shards
     are whole rows. None if a reshard to another layout moves fewer bytes, or one to even shards
     of another axis less than twice as many.
     """
@@ -98,16 +98,22 @@ def reshape_padded(node: N, shape: tuple[Any, ...]) -> N | None:
     best, best_cost = None, moved_elements(layout, target, node.shape)
     # uneven shards leave some devices with less work in all later ops
     weight = 2 if target.is_even(node.shape) else 1
-    for padded, result in padded_reshapes(layout, node.shape, shape):
-        after = [(0, new - old) for old, new in zip(node.shape, padded, strict=True)]
-        found = node.pad(tuple(after)).reshape(result)
-        found = found.shrink(tuple((0, size) for size in shape))
+    for steps in flat_reshapes(layout, node.shape, shape):
+        found = _resized(node, steps.padded).reshape(steps.flat)
+        found = _resized(_resized(found, steps.resized).reshape(steps.whole), shape)
         added = found.toposort(gate=lambda x: x is not node)
         moves = [x for x in added if x.op is Ops.COPY and x is not node]
         cost = weight * sum(moved_elements(x.src[0].device, x.device, x.shape) for x in moves)
         if cost < best_cost:
             best, best_cost = found, cost
     return best
+
+
+def _resized(node: N, shape: tuple[Any, ...]) -> N:
+    """`node` padded or cropped at the end of each axis, to a known shape."""
+    pairs = list(zip(node.shape, shape, strict=True))
+    node = node.pad(tuple((0, max(0, new - old)) for old, new in pairs))
+    return node.shrink(tuple((0, size) for size in shape))
 
 
 @cached_function(4096)
