@@ -237,6 +237,12 @@ def test_argmax_of_no_elements_is_an_error(name: str) -> None:
             getattr(x, name)(axis)
 
 
+@pytest.mark.parametrize("shape", [(136,), (2, 100), (17, 8), (3, 1000)])
+def test_sum_of_an_expanded_number(shape: tuple[int, ...]) -> None:
+    x = Tensor([3.0, 5.0]).realize()
+    assert x[1].expand(*shape).sum().item() == 5 * np.prod(shape)
+
+
 def test_large_sum() -> None:
     x = arrays([(1000, 1000)])[0]
     assert Tensor(x).sum().item() == pytest.approx(x.astype(np.float64).sum(), rel=1e-4, abs=1e-2)

@@ -157,7 +157,9 @@ class _ReduceLowering:
             key=lambda r: int(r.arg.index),
         )
         dtype = value.dtype
-        outer = sorted(self.free[value].difference(own, tiles), key=lambda r: int(r.arg.index))
+        # the size of a loop may depend on another one
+        around = self.free[value].union(*(self.free[r.src[0]] for r in own))
+        outer = sorted(around.difference(own, tiles), key=lambda r: int(r.arg.index))
         if after is not None:
             register, clear = after.register, after.update
         else:
