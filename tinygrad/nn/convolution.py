@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import flatten, make_tuple, prod
+from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.creation import known_sizes
 from tinygrad.mixin.window_geometry import kernel_tuple
 from tinygrad.tensor import Tensor
@@ -40,15 +41,17 @@ class Conv2d:
         bias: bool = True,
     ) -> None:
         in_channels, out_channels, groups = known_sizes((in_channels, out_channels, groups))
-        if in_channels % groups or out_channels % groups:
+        if groups == 0 or in_channels % groups or out_channels % groups:
             raise ArgumentError(
                 f"groups={groups} must divide in_channels={in_channels} and "
                 f"out_channels={out_channels}"
             )
         self.kernel_size = kernel_tuple(kernel_size)
+        if any(size < 1 for size in self.kernel_size):
+            raise ArgumentError(f"kernel_size={kernel_size} must be at least 1 along each axis")
         self.stride, self.dilation, self.groups = stride, dilation, groups
         self.padding = _padding(padding, self.kernel_size, stride, dilation)
-        bound = 1 / math.sqrt(in_channels * prod(self.kernel_size))
+        bound = 1 / math.sqrt(max(1, in_channels) * prod(self.kernel_size))
         shape = self._weight_shape(in_channels, out_channels)
         self.weight = Tensor.uniform(*shape, low=-bound, high=bound)
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
@@ -57,6 +60,7 @@ class Conv2d:
         return out_channels, in_channels // self.groups, *self.kernel_size
 
     def __call__(self, x: Tensor) -> Tensor:
+        check_tensors("Conv2d", x=x)
         return x.conv2d(
             self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding
         )
@@ -95,6 +99,7 @@ class ConvTranspose2d(Conv2d):
         return in_channels, out_channels // self.groups, *self.kernel_size
 
     def __call__(self, x: Tensor) -> Tensor:
+        check_tensors("ConvTranspose2d", x=x)
         return x.conv_transpose2d(
             self.weight,
             self.bias,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 
+from tinygrad.dtype import dtypes
+from tinygrad.errors import ArgumentIndexError
+from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.creation import known_sizes
+from tinygrad.nn.inputs import check_input
 from tinygrad.tensor import Tensor
 
 
@@ -26,6 +30,7 @@ class Linear:
         self.bias = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        check_input("Linear", x, ..., self.weight.shape[-1])
         return x.linear(self.weight.transpose(), self.bias)
 
 
@@ -46,4 +51,10 @@ class Embedding:
         self.weight = Tensor.glorot_uniform(vocab_size, embed_size)
 
     def __call__(self, idx: Tensor) -> Tensor:
+        check_tensors("Embedding", idx=idx)
+        if not dtypes.is_int(idx.dtype):
+            raise ArgumentIndexError(
+                f"Embedding of {self.weight.shape[0]} rows takes integers as idx, not {idx.dtype} "
+                f"of shape {idx.shape}; cast them: idx.int()"
+            )
         return self.weight[idx]

@@ -7,12 +7,14 @@ the statistics are those of the global batch: a mean over a sharded axis is a gl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
-from tinygrad.helpers import make_tuple
+from tinygrad.mixin.creation import known_sizes
 from tinygrad.mixin.precision import in_float32
+from tinygrad.nn.inputs import Axis, check_input
 from tinygrad.tensor import Tensor
-from tinygrad.uop.sint import same_size
 
 
 class BatchNorm:
@@ -49,6 +51,10 @@ class BatchNorm:
             self.running_mean = Tensor.zeros(sz, requires_grad=False)
             self.running_var = Tensor.ones(sz, requires_grad=False)
 
+    def _channels(self) -> Axis:
+        sizes = self.weight if self.weight is not None else getattr(self, "running_mean", None)
+        return "channels" if sizes is None else sizes.shape[0]
+
     def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The mean and the (biased) variance of each channel, each (sz,).
 
@@ -65,6 +71,7 @@ class BatchNorm:
         return mean, centered.square().mean(axis=axes)
 
     def __call__(self, x: Tensor) -> Tensor:
+        check_input("BatchNorm", x, "batch", self._channels(), ...)
         mean, variance = self.calc_stats(_widened(x))
         operands = [x, self.weight, self.bias]
         if self.track_running_stats and Tensor.training:
@@ -102,7 +109,8 @@ class GroupNorm:
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True
     ) -> None:
-        if num_channels % num_groups:
+        num_groups, num_channels = known_sizes((num_groups, num_channels))
+        if num_groups == 0 or num_channels % num_groups:
             raise ArgumentError(
                 f"num_groups={num_groups} must divide num_channels={num_channels}; "
                 "the channels are normalized in groups of equal size"
@@ -112,7 +120,7 @@ class GroupNorm:
         self.bias = Tensor.zeros(num_channels) if affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        _check_channels("GroupNorm", self.num_channels, x)
+        check_input("GroupNorm", x, "batch", self.num_channels, ...)
         return _normalized_channels(x, self.num_groups, self.eps, self.weight, self.bias)
 
 
@@ -132,7 +140,7 @@ class InstanceNorm:
         self.bias = Tensor.zeros(num_features) if affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        _check_channels("InstanceNorm", self.num_features, x)
+        check_input("InstanceNorm", x, "batch", self.num_features, ...)
         return _normalized_channels(x, self.num_features, self.eps, self.weight, self.bias)
 
 
@@ -153,18 +161,15 @@ class LayerNorm:
         eps: float = 1e-5,
         elementwise_affine: bool = True,
     ) -> None:
-        self.normalized_shape = make_tuple(normalized_shape, 1)
+        sizes = normalized_shape if isinstance(normalized_shape, Sequence) else (normalized_shape,)
+        self.normalized_shape = known_sizes(tuple(sizes))
         self.axis = tuple(-1 - i for i in range(len(self.normalized_shape)))
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
         self.bias = Tensor.zeros(*self.normalized_shape) if elementwise_affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
-            raise ArgumentError(
-                f"LayerNorm over {self.normalized_shape} got an input of shape {x.shape}; "
-                "its last axes must have these sizes"
-            )
+        check_input("LayerNorm", x, ..., *self.normalized_shape)
         return _normalized(x, self.axis, self.eps, self.weight, self.bias)
 
 
@@ -176,6 +181,7 @@ class LayerNorm2d(LayerNorm):
     """
 
     def __call__(self, x: Tensor) -> Tensor:
+        check_input("LayerNorm2d", x, "batch", *self.normalized_shape, "height", "width")
         return super().__call__(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
@@ -197,6 +203,7 @@ class RMSNorm:
         return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt()
 
     def __call__(self, x: Tensor) -> Tensor:
+        check_input("RMSNorm", x, ..., "dim" if self.weight is None else self.weight.shape[0])
         normalized = self._norm(x.float()).cast(x.dtype)
         return normalized if self.weight is None else normalized * self.weight
 
@@ -213,14 +220,6 @@ def _normalized(
     """`layernorm` over `axis`, then `* weight + bias` where given."""
     x = x.layernorm(axis=axis, eps=eps)
     return x if weight is None or bias is None else x * weight + bias
-
-
-def _check_channels(name: str, channels: int, x: Tensor) -> None:
-    if x.ndim < 2 or not same_size(x.shape[1], channels):
-        raise ArgumentError(
-            f"{name} of {channels} channels got an input of shape {x.shape}; "
-            f"it takes (batch, {channels}, ...)"
-        )
 
 
 @in_float32

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from tinygrad.errors import ArgumentError
+from tinygrad.mixin.creation import known_sizes
 from tinygrad.mixin.precision import in_float32
+from tinygrad.nn.inputs import check_input
 from tinygrad.tensor import Tensor
+from tinygrad.uop.sint import is_one, same_size
 
 
 class _RecurrentCell:
@@ -17,7 +22,8 @@ class _RecurrentCell:
     """
 
     def __init__(self, gates: int, input_size: int, hidden_size: int, bias: bool) -> None:
-        bound = 1 / math.sqrt(hidden_size)
+        input_size, hidden_size = known_sizes((input_size, hidden_size))
+        bound = 1 / math.sqrt(max(1, hidden_size))
         rows = gates * hidden_size
         self.weight_ih = Tensor.uniform(rows, input_size, low=-bound, high=bound)
         self.weight_hh = Tensor.uniform(rows, hidden_size, low=-bound, high=bound)
@@ -30,6 +36,19 @@ class _RecurrentCell:
             x.linear(self.weight_ih.transpose(), self.bias_ih),
             hidden.linear(self.weight_hh.transpose(), self.bias_hh),
         )
+
+    def _check_input(self, x: Any) -> None:
+        check_input(type(self).__name__, x, "batch", self.weight_ih.shape[1])
+
+    def _check_state(self, x: Tensor, name: str, state: Any) -> None:
+        layer, batch = type(self).__name__, x.shape[0]
+        check_input(layer, state, "batch", self.weight_hh.shape[1], name=name)
+        size = state.shape[0]
+        if not (is_one(size) or is_one(batch) or same_size(size, batch)):
+            raise ArgumentError(
+                f"{layer}: {name} of shape {state.shape} has another batch than x of shape "
+                f"{x.shape}; pass the state that the layer returned for this batch"
+            )
 
     def _zeros(self, x: Tensor) -> Tensor:
         return Tensor.zeros(x.shape[0], self.weight_hh.shape[1], dtype=x.dtype, device=x.device)
@@ -56,10 +75,23 @@ class LSTMCell(_RecurrentCell):
         """The new (hidden, cell), each (batch, hidden_size), from x (batch, input_size) and the
         previous ones, zeros by default.
         """
-        hidden, cell = (self._zeros(x), self._zeros(x)) if hc is None else hc
+        self._check_input(x)
+        hidden, cell = (self._zeros(x), self._zeros(x)) if hc is None else self._states(x, hc)
         from_x, from_hidden = self._blocks(x, hidden)
         hidden, cell = _lstm_step(from_x, from_hidden, cell)
         return hidden.contiguous(), cell.contiguous()
+
+    def _states(self, x: Tensor, hc: Any) -> tuple[Tensor, Tensor]:
+        """The hidden state and the cell of the step before."""
+        if not isinstance(hc, tuple | list | Tensor) or len(hc) != 2:
+            raise ArgumentError(
+                f"{type(self).__name__} takes hc=(hidden, cell), each of shape "
+                f"({x.shape[0]}, {self.weight_hh.shape[1]}), not {hc!r}"
+            )
+        hidden, cell = hc
+        self._check_state(x, "hidden", hidden)
+        self._check_state(x, "cell", cell)
+        return hidden, cell
 
 
 @in_float32
@@ -90,6 +122,9 @@ class GRUCell(_RecurrentCell):
         """The new hidden state (batch, hidden_size) from x (batch, input_size) and the
         previous one, zeros by default.
         """
+        self._check_input(x)
+        if hx is not None:
+            self._check_state(x, "hx", hx)
         hidden = self._zeros(x) if hx is None else hx
         return _gru_step(*self._blocks(x, hidden), hidden).contiguous()
 

@@ -16,6 +16,7 @@ import pytest
 from test.backend.ops.conv_oracle import Windows, conv, conv_transpose
 from test.devices import device_names
 from tinygrad import Tensor, nn
+from tinygrad.errors import ArgumentError
 from tinygrad.nn.state import get_state_dict
 
 DEVICES = device_names(2)
@@ -226,11 +227,6 @@ def test_layernorm(shape: tuple[int, ...], elementwise: bool) -> None:
     assert_same_forward_and_backward(layer, formula, array(3, 5, 4))
 
 
-def test_layernorm_of_another_shape_shows_both():
-    with pytest.raises(ValueError, match=r"\(4,\).*\(3, 5\)"):
-        nn.LayerNorm(4)(Tensor.zeros(3, 5))
-
-
 def test_layernorm2d_normalizes_channels() -> None:
     assert_same_forward_and_backward(
         scattered(nn.LayerNorm2d(4)),
@@ -250,6 +246,44 @@ def test_groupnorm(groups: int) -> None:
 def test_groupnorm_of_unequal_groups_is_an_error():
     with pytest.raises(ValueError, match="num_groups=4 must divide num_channels=6"):
         nn.GroupNorm(4, 6)
+
+
+INPUT_ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
+    "Linear": (lambda: nn.Linear(2, 3)(Tensor.ones(4, 5)), r"Linear .*\(\.\.\., 2\), not \(4, 5\)"),
+    "LayerNorm": (lambda: nn.LayerNorm(4)(Tensor.ones(3, 5)), r"LayerNorm .*4\), not \(3, 5\)"),
+    "LayerNorm2d": (lambda: nn.LayerNorm2d(3)(Tensor.ones(3, 2, 2)), "LayerNorm2d .*height, width"),
+    "RMSNorm": (lambda: nn.RMSNorm(4)(Tensor.ones(3, 1)), r"RMSNorm .*4\), not \(3, 1\)"),
+    "BatchNorm": (lambda: nn.BatchNorm(3)(Tensor.ones(3)), r"BatchNorm .*\(batch, 3, \.\.\.\)"),
+    "GroupNorm": (lambda: nn.GroupNorm(2, 4)(Tensor.ones(2, 3)), r"GroupNorm .*, not \(2, 3\)"),
+    "no groups": (lambda: nn.GroupNorm(0, 4), "num_groups=0 must divide num_channels=4"),
+    "InstanceNorm": (lambda: nn.InstanceNorm(4)(Tensor.ones(4)), r"InstanceNorm .*\(4,\)"),
+    "Embedding": (lambda: nn.Embedding(4, 3)(Tensor.ones(2)), "Embedding .*float.*cast"),
+    "no kernel": (lambda: nn.Conv2d(2, 3, 0), "kernel_size=0"),
+    "no group": (lambda: nn.Conv2d(2, 3, 1, groups=0), "groups=0"),
+    "LSTMCell": (lambda: nn.LSTMCell(2, 3)(Tensor.ones(2)), r"LSTMCell .*\(batch, 2\), not \(2,\)"),
+    "one state": (lambda: nn.LSTMCell(2, 3)(Tensor.ones(4, 2), (Tensor.ones(4, 3),)), "hc="),
+    "GRUCell": (lambda: nn.GRUCell(2, 3)(Tensor.ones(4, 2), Tensor.ones(5, 3)), "hx .*batch"),
+}
+
+
+@pytest.mark.parametrize("name", INPUT_ERRORS)
+def test_the_error_of_an_input_of_another_shape_names_the_layer(name: str) -> None:
+    call, message = INPUT_ERRORS[name]
+    with pytest.raises(ArgumentError, match=message):
+        call()
+
+
+def test_the_error_of_an_input_that_is_no_tensor_names_the_layer() -> None:
+    layers = [
+        *(nn.Linear(2, 3), nn.Embedding(4, 3), nn.Conv2d(2, 3, 1), nn.ConvTranspose2d(2, 3, 1)),
+        *(nn.LSTMCell(2, 3), nn.GRUCell(2, 3), nn.BatchNorm(2), nn.GroupNorm(1, 2)),
+        *(nn.InstanceNorm(2), nn.LayerNorm(2), nn.LayerNorm2d(2), nn.RMSNorm(2)),
+    ]
+    for layer in layers:
+        with pytest.raises(
+            TypeError, match=f"{type(layer).__name__} takes a tensor.*5 of type int"
+        ):
+            layer(5)
 
 
 def test_instancenorm() -> None:
