@@ -113,8 +113,9 @@ def _pow(g: UOp, y: UOp) -> Gradients:
 def _max(g: UOp, y: UOp) -> Gradients:
     a, b = y.src
     zero = number(g, 0)
-    shared = a.eq(b).where(g * number(g, 0.5), zero)
-    return (b < a).where(g, shared), (a < b).where(g, shared)
+    # where one is NaN, so is the result, by both of them
+    shared = a.eq(b).where(g * number(g, 0.5), g)
+    return (a < b).where(zero, shared), (b < a).where(zero, shared)
 
 
 def _where(g: UOp, y: UOp) -> Gradients:

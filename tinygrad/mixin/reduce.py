@@ -12,13 +12,14 @@ from typing import Self, TypeAlias, cast
 
 from tinygrad.dtype import DType, DTypeLike, dtypes, sum_acc_dtype, to_dtype
 from tinygrad.errors import ArgumentError
+from tinygrad.gradient import CustomRule, with_gradient
 from tinygrad.helpers import prod
 from tinygrad.mixin.arithmetic import reverse_order
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import Ops
 from tinygrad.uop.arguments import integer_argument
-from tinygrad.uop.ops import UOp, sint, smax
+from tinygrad.uop.ops import UOp, sint, smax, smin
 
 Axis: TypeAlias = int | Sequence[int] | None
 
@@ -160,8 +161,35 @@ class ReduceMixin(CreationMixin):
         [2.0, 0.0]
         """
         correction = integer_argument("var", "correction", correction)
-        squares = (self - self.mean(axis, keepdim=True)).square()
-        return squares.sum(axis, keepdim) / smax(0, self._count(axis) - correction)
+        x, axes = self._as_float(), self._axes(axis)
+        squares = x._deviations(axes).square()
+        total = x._derive(squares.uop.r(Ops.ADD, axes))
+        with_gradient(total.uop, x._gradient_of_squared_deviations(axes), x.uop)
+        if not keepdim:
+            total = total.reshape(tuple(s for i, s in enumerate(self.shape) if i not in axes))
+        return total / smax(0, self._count(axis) - correction)
+
+    def _deviations(self, axes: tuple[int, ...]) -> Self:
+        """The differences from the mean over `axes`.
+
+        Those from the first element are taken before: their mean is as small as they are, so that
+        it is rounded less.
+        """
+        x = self
+        if all(smin(1, self.shape[i]) == 1 for i in axes):
+            first = tuple((0, 1 if i in axes else s) for i, s in enumerate(self.shape))
+            x = self - self._derive(self.uop.shrink(first)).detach()
+        return x - x.mean(axes, keepdim=True)
+
+    @classmethod
+    def _gradient_of_squared_deviations(cls, axes: tuple[int, ...]) -> CustomRule:
+        """The gradient rule of their sum, in which the gradient by the mean is 0."""
+
+        def rule(gradient: UOp, node: UOp, source: UOp) -> tuple[UOp]:
+            g, x = (cls._new(y, False) for y in (gradient, source))
+            return ((x._deviations(axes) * 2 * g).uop,)
+
+        return rule
 
     @in_float32
     def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:

@@ -292,6 +292,11 @@ KINKS: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
     "power": (lambda x: x**2.5, 0.0, 0.0),
     "first power": (lambda x: x.pow(Tensor([1.0])), 0.0, 1.0),
     "relu of NaN": (Tensor.relu, math.nan, 1.0),
+    "clip of NaN": (lambda x: x.clip(1, 2), math.nan, 1.0),
+    "maximum of NaN": (lambda x: x.maximum(0), math.nan, 1.0),
+    "minimum of NaN": (lambda x: x.minimum(0), math.nan, 1.0),
+    "maximum with NaN": (lambda x: x.maximum(math.nan), 2.0, 1.0),
+    "minimum with NaN": (lambda x: x.minimum(math.nan), 2.0, 1.0),
 }
 
 

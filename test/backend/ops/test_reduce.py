@@ -115,6 +115,13 @@ def test_variance_and_standard_deviation(name: str, axis: Any, correction: int) 
     )
 
 
+def test_the_variance_of_large_numbers_does_not_suffer_from_the_rounding_of_their_mean() -> None:
+    x = (1e7 + np.random.default_rng(0).standard_normal((2, 2000))).astype(np.float32)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(Tensor(x).var(1).numpy(), wide.var(1, ddof=1), 1e-6)
+    np.testing.assert_allclose(Tensor(x).std().numpy(), wide.std(ddof=1), 1e-6)
+
+
 def test_variance_of_as_many_elements_as_the_correction_is_nan() -> None:
     assert np.isnan(Tensor([1.0]).var().item())
     assert np.isnan(Tensor(2.5).std().item())
