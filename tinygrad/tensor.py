@@ -16,22 +16,22 @@ from tinygrad.device import Device
 from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
 from tinygrad.dtype import to_numpy_dtype as _to_np_dtype
 from tinygrad.fetch import fetch
-from tinygrad.mixin.attention import AttentionMixin
-from tinygrad.mixin.casting import CastMixin
-from tinygrad.mixin.conv import ConvMixin
 from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.custom_kernel import CustomKernelMixin
+from tinygrad.mixin.elementwise.casting import CastMixin
 from tinygrad.mixin.hashing import HashMixin
 from tinygrad.mixin.inplace import InplaceMixin
-from tinygrad.mixin.interchange import InterchangeMixin
-from tinygrad.mixin.interpolation import InterpolationMixin
-from tinygrad.mixin.linalg import LinalgMixin
-from tinygrad.mixin.losses import LossMixin
-from tinygrad.mixin.normalization import NormalizationMixin
-from tinygrad.mixin.pool import PoolMixin
-from tinygrad.mixin.rearrange import RearrangeMixin
-from tinygrad.mixin.shards import ShardsMixin
-from tinygrad.mixin.visualization import VisualizationMixin
+from tinygrad.mixin.linalg.decompositions import LinalgMixin
+from tinygrad.mixin.memory.interchange import InterchangeMixin
+from tinygrad.mixin.movement.rearrange import RearrangeMixin
+from tinygrad.mixin.nn.attention import AttentionMixin
+from tinygrad.mixin.nn.conv import ConvMixin
+from tinygrad.mixin.nn.interpolation import InterpolationMixin
+from tinygrad.mixin.nn.losses import LossMixin
+from tinygrad.mixin.nn.normalization import NormalizationMixin
+from tinygrad.mixin.nn.pool import PoolMixin
+from tinygrad.mixin.sharding.shards import ShardsMixin
+from tinygrad.mixin.sharding.visualization import VisualizationMixin
 from tinygrad.sharding import Sharding
 from tinygrad.sharding.drawing import where
 from tinygrad.storage.files import placed_anew

@@ -21,7 +21,7 @@ from test.sharding.common import (
 from test.together import CommTrace
 from tinygrad import Tensor
 from tinygrad.device import Sharding
-from tinygrad.mixin.index_axes import enumerated_axis
+from tinygrad.mixin.indexing.index_axes import enumerated_axis
 
 THREE = DEVICES[:3]
 ROWS = [on(0), on(0, devices=THREE), on((0, None), GRID)]

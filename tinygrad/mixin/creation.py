@@ -13,8 +13,8 @@ from tinygrad.device import Device
 from tinygrad.dtype import ConstType, DType, DTypeLike, dtypes, to_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import all_int, argfix, ceildiv
-from tinygrad.mixin.elementwise import ElementwiseMixin
-from tinygrad.mixin.movement import MovementMixin
+from tinygrad.mixin.elementwise.unary import ElementwiseMixin
+from tinygrad.mixin.movement.reshape import MovementMixin
 from tinygrad.storage.files import open_file, placed_anew
 from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.live_tensors import live_tensors

@@ -12,8 +12,8 @@ from typing import Any, Self
 from tinygrad.dtype import dtypes
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
-from tinygrad.mixin.casting import CastMixin
-from tinygrad.mixin.gather import GatherMixin
+from tinygrad.mixin.elementwise.casting import CastMixin
+from tinygrad.mixin.indexing.gather import GatherMixin
 
 ROUNDS = 24
 LANES = 25

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.errors import ArgumentError
-from tinygrad.mixin.matmul import MatmulMixin
-from tinygrad.mixin.storage import StorageMixin
+from tinygrad.mixin.linalg.matmul import MatmulMixin
+from tinygrad.mixin.memory.storage import StorageMixin
 
 
 class InplaceMixin(MatmulMixin, StorageMixin):

@@ -11,7 +11,7 @@ from typing import Any, Self
 from tinygrad.dtype import DType, dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.mixin.creation import CreationMixin
-from tinygrad.mixin.movement import Padding
+from tinygrad.mixin.movement.reshape import Padding
 from tinygrad.uop import Ops
 from tinygrad.uop.arguments import size_argument
 from tinygrad.uop.broadcast import broadcast_shape

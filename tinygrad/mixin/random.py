@@ -15,8 +15,8 @@ from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
 from tinygrad.mixin.creation import known_sizes, max_sizes, sizes_of
-from tinygrad.mixin.cumulative import CumulativeMixin
-from tinygrad.mixin.sorting import SortingMixin
+from tinygrad.mixin.indexing.sorting import SortingMixin
+from tinygrad.mixin.reduction.cumulative import CumulativeMixin
 from tinygrad.storage.files import placed_anew
 from tinygrad.storage.placement import canonical_device, fitting_layout
 from tinygrad.storage.random_generator import random_generator

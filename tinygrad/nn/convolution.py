@@ -12,7 +12,7 @@ from tinygrad.errors import ArgumentError
 from tinygrad.helpers import flatten, make_tuple, prod
 from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.creation import known_sizes
-from tinygrad.mixin.window_geometry import kernel_tuple
+from tinygrad.mixin.nn.window_geometry import kernel_tuple
 from tinygrad.tensor import Tensor
 
 

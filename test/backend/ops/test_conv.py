@@ -23,7 +23,7 @@ from test.backend.ops.conv_oracle import (
     pairs_of,
 )
 from tinygrad import Tensor, dtypes
-from tinygrad.mixin.winograd import IMAGE, RESULT, WEIGHT
+from tinygrad.mixin.nn.winograd import IMAGE, RESULT, WEIGHT
 from tinygrad.schedule.grouping.rewrite import phases
 from tinygrad.settings import Context
 from tinygrad.uop import GroupOp, Ops

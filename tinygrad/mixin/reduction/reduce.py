@@ -14,8 +14,8 @@ from tinygrad.dtype import DType, DTypeLike, dtypes, sum_acc_dtype, to_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.gradient import CustomRule, with_gradient
 from tinygrad.helpers import prod
-from tinygrad.mixin.arithmetic import reverse_order
 from tinygrad.mixin.creation import CreationMixin
+from tinygrad.mixin.elementwise.arithmetic import reverse_order
 from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import Ops
 from tinygrad.uop.arguments import integer_argument

@@ -15,10 +15,10 @@ from typing import Any, Self, TypeAlias, cast
 from tinygrad.dtype import dtypes
 from tinygrad.errors import ArgumentError, ArgumentIndexError
 from tinygrad.helpers import all_int, argsort, flatten, prod
-from tinygrad.mixin.conversion import ConversionMixin
 from tinygrad.mixin.core import TensorCore
-from tinygrad.mixin.index_axes import IndexAxes
+from tinygrad.mixin.indexing.index_axes import IndexAxes
 from tinygrad.mixin.joining import JoiningMixin
+from tinygrad.mixin.memory.conversion import ConversionMixin
 from tinygrad.storage.aliases import whole_tensor, whole_value
 from tinygrad.storage.assignment import write_now
 from tinygrad.storage.realization import realize_all

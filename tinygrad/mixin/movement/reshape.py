@@ -12,7 +12,7 @@ from typing import Any, Self
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import all_int, argfix, flatten, prod
 from tinygrad.mixin.core import TensorCore
-from tinygrad.mixin.symbolic_range import check_range
+from tinygrad.mixin.movement.symbolic_range import check_range
 from tinygrad.storage.host.values import bound_size
 from tinygrad.uop import Ops
 from tinygrad.uop.arguments import is_integer

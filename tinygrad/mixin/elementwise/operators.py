@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tinygrad.mixin.comparison import ComparisonMixin
 from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.elementwise.comparison import ComparisonMixin
 from tinygrad.uop import Ops
 
 

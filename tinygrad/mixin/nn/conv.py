@@ -13,8 +13,8 @@ from tinygrad.dtype import DType, DTypeLike, dtypes, least_upper_dtype, sum_acc_
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import all_int, ceildiv, flatten
 from tinygrad.mixin.core import check_tensors
-from tinygrad.mixin.window_geometry import Sizes, spatial_pairs, spatial_tuple
-from tinygrad.mixin.winograd import TAPS, WinogradMixin
+from tinygrad.mixin.nn.window_geometry import Sizes, spatial_pairs, spatial_tuple
+from tinygrad.mixin.nn.winograd import TAPS, WinogradMixin
 from tinygrad.settings import WINO
 from tinygrad.uop.ops import WindowArg, resolve
 from tinygrad.uop.reshard import shard_count

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Self
 
-from tinygrad.mixin.elementwise import ElementwiseMixin
+from tinygrad.mixin.elementwise.unary import ElementwiseMixin
 from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import Ops
 

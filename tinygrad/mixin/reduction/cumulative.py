@@ -15,7 +15,7 @@ from tinygrad.dtype import dtypes, sum_acc_dtype
 from tinygrad.gradient import CustomRule, with_gradient
 from tinygrad.mixin.joining import JoiningMixin
 from tinygrad.mixin.precision import in_float32
-from tinygrad.mixin.reduce import ReduceMixin
+from tinygrad.mixin.reduction.reduce import ReduceMixin
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import reshard_like, reshard_scan_totals, shard_count

@@ -14,15 +14,15 @@ from tinygrad.dtype import dtypes, least_upper_float, sum_acc_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
 from tinygrad.mixin.core import check_tensors
-from tinygrad.mixin.reduce import ReduceMixin
-from tinygrad.mixin.window_geometry import (
+from tinygrad.mixin.movement.windows import WindowMixin
+from tinygrad.mixin.nn.window_geometry import (
     PoolWindows,
     Sizes,
     kernel_tuple,
     spatial_pairs,
     spatial_tuple,
 )
-from tinygrad.mixin.windows import WindowMixin
+from tinygrad.mixin.reduction.reduce import ReduceMixin
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, const_node
 from tinygrad.uop.ops import resolve, sint
 

@@ -12,7 +12,7 @@ from typing import Self
 
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import all_int, flatten
-from tinygrad.mixin.movement import MovementMixin, checked_sizes
+from tinygrad.mixin.movement.reshape import MovementMixin, checked_sizes
 from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.ops import WindowArg, sint
 from tinygrad.uop.reshard import shard_count

@@ -10,7 +10,7 @@ from typing import Self
 
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
-from tinygrad.mixin.movement import MovementMixin
+from tinygrad.mixin.movement.reshape import MovementMixin
 from tinygrad.uop.broadcast import SymbolicShape
 from tinygrad.uop.ops import sint
 from tinygrad.uop.sint import same_size

@@ -10,9 +10,9 @@ from typing import Self
 
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
-from tinygrad.mixin.matmul import MatmulMixin
+from tinygrad.mixin.linalg.matmul import MatmulMixin
 from tinygrad.mixin.precision import in_float32
-from tinygrad.mixin.reduce import Axis
+from tinygrad.mixin.reduction.reduce import Axis
 from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.sint import same_size
 

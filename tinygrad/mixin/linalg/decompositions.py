@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.errors import ArgumentError
-from tinygrad.mixin.matmul import MatmulMixin
+from tinygrad.mixin.indexing.sorting import SortingMixin
+from tinygrad.mixin.linalg.matmul import MatmulMixin
 from tinygrad.mixin.precision import in_float32
-from tinygrad.mixin.sorting import SortingMixin
 from tinygrad.uop.device_value import replicated
 
 

@@ -16,8 +16,8 @@ from typing import Self
 
 from tinygrad.dtype import DType
 from tinygrad.helpers import ceildiv
-from tinygrad.mixin.reduce import ReduceMixin
-from tinygrad.mixin.windows import WindowMixin
+from tinygrad.mixin.movement.windows import WindowMixin
+from tinygrad.mixin.reduction.reduce import ReduceMixin
 from tinygrad.storage.placement import placed
 from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.device_value import replicated

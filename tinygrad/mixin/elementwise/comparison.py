@@ -12,8 +12,8 @@ from typing import Any, Self
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
 from tinygrad.errors import ArgumentError
 from tinygrad.gradient import with_gradient
-from tinygrad.mixin.arithmetic import ArithmeticMixin, reverse_order
 from tinygrad.mixin.core import TensorCore, check_tensors
+from tinygrad.mixin.elementwise.arithmetic import ArithmeticMixin, reverse_order
 from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import Ops
 from tinygrad.uop.arguments import plain_number

@@ -14,9 +14,9 @@ from typing import Any, Self, TypeVar, cast
 from tinygrad.dtype import dtypes, sum_acc_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import argsort, prod
-from tinygrad.mixin.arithmetic import reverse_order
 from tinygrad.mixin.core import TensorCore, check_tensors
-from tinygrad.mixin.indexing import IndexingMixin
+from tinygrad.mixin.elementwise.arithmetic import reverse_order
+from tinygrad.mixin.indexing.getitem import IndexingMixin
 from tinygrad.uop import Ops
 from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.ops import resolve, sint

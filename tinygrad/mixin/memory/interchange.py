@@ -13,7 +13,7 @@ from tinygrad.device import Device
 from tinygrad.dtype import is_stored_as_bits, to_numpy_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.execution.capture import check_readable
-from tinygrad.mixin.conversion import ConversionMixin
+from tinygrad.mixin.memory.conversion import ConversionMixin
 from tinygrad.sharding import Sharding
 from tinygrad.storage.host import dlpack
 from tinygrad.storage.host.arrays import shared_node

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 from tinygrad.dtype import dtypes, to_numpy_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.execution.capture import check_readable
-from tinygrad.mixin.placement import PlacementMixin
-from tinygrad.mixin.reduce import ReduceMixin
-from tinygrad.mixin.storage import StorageMixin
+from tinygrad.mixin.memory.storage import StorageMixin
+from tinygrad.mixin.reduction.reduce import ReduceMixin
+from tinygrad.mixin.sharding.placement import PlacementMixin
 from tinygrad.sharding import Sharding
 from tinygrad.storage.files import as_range_of_file
 from tinygrad.storage.host.values import bound_size, read_array

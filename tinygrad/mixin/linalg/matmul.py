@@ -14,7 +14,7 @@ from tinygrad.errors import ArgumentError
 from tinygrad.helpers import argfix
 from tinygrad.mixin.core import TensorCore, check_tensors
 from tinygrad.mixin.precision import in_float32
-from tinygrad.mixin.reduce import ReduceMixin
+from tinygrad.mixin.reduction.reduce import ReduceMixin
 from tinygrad.uop.broadcast import SymbolicShape
 from tinygrad.uop.ops import sint
 from tinygrad.uop.sint import is_one, same_size

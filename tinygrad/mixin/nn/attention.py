@@ -12,7 +12,7 @@ from typing import Any, Self
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.mixin.core import check_tensors
-from tinygrad.mixin.matmul import MatmulMixin
+from tinygrad.mixin.linalg.matmul import MatmulMixin
 from tinygrad.mixin.random import RandomMixin
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
-from tinygrad.mixin.gather import GatherMixin
+from tinygrad.mixin.indexing.gather import GatherMixin
 from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.reshard import shard_count, topk_moves_less
 

@@ -12,10 +12,10 @@ from typing import Any, Self
 
 from tinygrad.dtype import least_upper_float, sum_acc_dtype
 from tinygrad.errors import ArgumentError
-from tinygrad.mixin.activation import ActivationMixin
 from tinygrad.mixin.core import check_tensors
-from tinygrad.mixin.formulas import binary_cross_entropy
-from tinygrad.mixin.gather import GatherMixin
+from tinygrad.mixin.elementwise.formulas import binary_cross_entropy
+from tinygrad.mixin.indexing.gather import GatherMixin
+from tinygrad.mixin.nn.activation import ActivationMixin
 from tinygrad.mixin.precision import in_float32
 from tinygrad.uop.arguments import number_argument
 

@@ -1,0 +1,1 @@
+"""Elementwise functions: operators, arithmetic, comparison, functions of one tensor, casts."""

@@ -1,0 +1,1 @@
+"""Indexing by slices and tensors, gather, scatter and sorting."""

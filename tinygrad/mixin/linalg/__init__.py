@@ -1,0 +1,1 @@
+"""Linear algebra: matrix products and decompositions."""

@@ -1,0 +1,1 @@
+"""Memory of tensors: realized, assigned, converted, exchanged with other libraries."""

@@ -1,0 +1,1 @@
+"""Movement: shapes, windows, named axes. No element is computed."""

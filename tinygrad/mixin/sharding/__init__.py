@@ -1,0 +1,1 @@
+"""Placement of tensors on devices, and their shards."""
