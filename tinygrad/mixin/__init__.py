@@ -1,4 +1,4 @@
-"""The methods of `Tensor`: a folder for each group of methods, a file and a mixin class for each family.
+"""The methods of `Tensor`: a folder for each group, a file and a mixin class for each family.
 
 Input: tensors and Python numbers. Output: tensors whose graph says how to compute them; nothing
 runs, except in methods that return Python values. A mixin inherits from the families that it uses,

@@ -1,30 +1,24 @@
-"""The operators, one family in each file. Importing this package registers them."""
+"""The operators, one family in each file. Importing this package registers them.
 
-from tinygrad.nn.onnx.operators import (
+`tensor/` has shapes, indices and control flow, which the others use; then `math/`, `layers/`,
+`image/`, and `microsoft/` for operators of ONNX Runtime.
+"""
+
+from tinygrad.nn.onnx.operators.image import boxes, resize, sampling
+from tinygrad.nn.onnx.operators.layers import (
     activation,
     attention,
-    boxes,
-    contrib,
-    contrib_attention,
-    control,
     conv,
-    creation,
-    elementwise,
-    host,
-    indexing,
     loss,
-    matmul,
-    movement,
     normalization,
     pool,
     quantization,
     recurrent,
-    reduction,
-    resize,
-    sampling,
-    scatter,
-    signal,
 )
+from tinygrad.nn.onnx.operators.math import elementwise, matmul, reduction, signal
+from tinygrad.nn.onnx.operators.microsoft import attention as fused_attention
+from tinygrad.nn.onnx.operators.microsoft import transformer
+from tinygrad.nn.onnx.operators.tensor import control, creation, host, indexing, movement, scatter
 from tinygrad.nn.onnx.registry import HOST_OPERATORS, OPERATORS
 
 __all__ = [
@@ -33,12 +27,11 @@ __all__ = [
     "activation",
     "attention",
     "boxes",
-    "contrib",
-    "contrib_attention",
     "control",
     "conv",
     "creation",
     "elementwise",
+    "fused_attention",
     "host",
     "indexing",
     "loss",
@@ -53,4 +46,5 @@ __all__ = [
     "sampling",
     "scatter",
     "signal",
+    "transformer",
 ]

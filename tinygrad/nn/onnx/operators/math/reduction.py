@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tinygrad.dtype import dtypes, least_upper_dtype, sum_acc_dtype
-from tinygrad.nn.onnx.operators.movement import axis_of
+from tinygrad.nn.onnx.operators.tensor.movement import axis_of
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.nn.onnx.values import Array
 from tinygrad.tensor import Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod
 from tinygrad.nn.onnx.errors import OnnxUnsupportedError
-from tinygrad.nn.onnx.operators.windows import Ints, find_windows
+from tinygrad.nn.onnx.operators.layers.windows import Ints, find_windows
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.nn.onnx.values import Array
 from tinygrad.tensor import Tensor

@@ -7,7 +7,7 @@ import numpy as np
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod
 from tinygrad.nn.onnx.errors import OnnxError
-from tinygrad.nn.onnx.operators.movement import axis_of
+from tinygrad.nn.onnx.operators.tensor.movement import axis_of
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.nn.onnx.values import Array, HostValue, Value
 from tinygrad.tensor import Tensor

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tinygrad.nn.onnx.errors import OnnxError
-from tinygrad.nn.onnx.operators.activation import hard_sigmoid, thresholded_relu
-from tinygrad.nn.onnx.operators.movement import reverse_sequence
+from tinygrad.nn.onnx.operators.layers.activation import hard_sigmoid, thresholded_relu
+from tinygrad.nn.onnx.operators.tensor.movement import reverse_sequence
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.tensor import Tensor
 

@@ -9,7 +9,7 @@ import math
 
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
-from tinygrad.nn.onnx.operators.attention import (
+from tinygrad.nn.onnx.operators.layers.attention import (
     Sight,
     join_heads,
     rotary_embedding,

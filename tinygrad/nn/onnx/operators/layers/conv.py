@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tinygrad.nn.onnx.errors import OnnxError
-from tinygrad.nn.onnx.operators.windows import Ints, find_windows, spread
+from tinygrad.nn.onnx.operators.layers.windows import Ints, find_windows, spread
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.tensor import Tensor
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tinygrad.nn.onnx.errors import OnnxError
-from tinygrad.nn.onnx.operators.indexing import from_the_front
+from tinygrad.nn.onnx.operators.tensor.indexing import from_the_front
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.tensor import Tensor
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tinygrad.dtype import DType, dtypes, least_upper_dtype
 from tinygrad.nn.onnx.element_types import dtype_of
 from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
-from tinygrad.nn.onnx.operators.conv import conv
-from tinygrad.nn.onnx.operators.elementwise import converted
-from tinygrad.nn.onnx.operators.movement import axis_of
-from tinygrad.nn.onnx.operators.windows import Ints
+from tinygrad.nn.onnx.operators.layers.conv import conv
+from tinygrad.nn.onnx.operators.layers.windows import Ints
+from tinygrad.nn.onnx.operators.math.elementwise import converted
+from tinygrad.nn.onnx.operators.tensor.movement import axis_of
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.tensor import Tensor
 

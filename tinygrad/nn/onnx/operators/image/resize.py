@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinygrad.nn.onnx.errors import OnnxError
-from tinygrad.nn.onnx.operators.movement import axis_of
-from tinygrad.nn.onnx.operators.windows import LARGEST
+from tinygrad.nn.onnx.operators.layers.windows import LARGEST
+from tinygrad.nn.onnx.operators.tensor.movement import axis_of
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.nn.onnx.values import Array, as_tensor
 from tinygrad.tensor import Tensor

@@ -15,7 +15,7 @@ import numpy as np
 from tinygrad.dtype import is_stored_as_bits, to_numpy_dtype
 from tinygrad.helpers import prod
 from tinygrad.nn.onnx.element_types import dtype_of
-from tinygrad.nn.onnx.operators.movement import (
+from tinygrad.nn.onnx.operators.tensor.movement import (
     inserted_axes,
     reshaped_sizes,
     slices_of,

@@ -9,7 +9,7 @@ import numpy as np
 from tinygrad.dtype import DType, dtypes, from_numpy_dtype
 from tinygrad.nn.onnx.element_types import dtype_of
 from tinygrad.nn.onnx.errors import OnnxError
-from tinygrad.nn.onnx.operators.movement import Ints, fixed_shape
+from tinygrad.nn.onnx.operators.tensor.movement import Ints, fixed_shape
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.nn.onnx.values import Array, HostValue, Value
 from tinygrad.tensor import Tensor

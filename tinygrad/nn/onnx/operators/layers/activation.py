@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tinygrad.dtype import dtypes
 from tinygrad.nn.onnx.errors import OnnxError
-from tinygrad.nn.onnx.operators.elementwise import unary
+from tinygrad.nn.onnx.operators.math.elementwise import unary
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.tensor import Tensor
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tinygrad.dtype import DType, dtypes, least_upper_dtype
 from tinygrad.nn.onnx.element_types import dtype_of
 from tinygrad.nn.onnx.errors import OnnxError
-from tinygrad.nn.onnx.operators.windows import LARGEST, Ints
+from tinygrad.nn.onnx.operators.layers.windows import LARGEST, Ints
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.tensor import Tensor
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tinygrad.dtype import dtypes
 from tinygrad.nn.onnx.errors import OnnxUnsupportedError
-from tinygrad.nn.onnx.operators.activation import exact_gelu, gelu, swish
-from tinygrad.nn.onnx.operators.normalization import (
+from tinygrad.nn.onnx.operators.layers.activation import exact_gelu, gelu, swish
+from tinygrad.nn.onnx.operators.layers.normalization import (
     layer_normalization,
     root_mean_square_normalized,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod
 from tinygrad.nn.onnx.errors import OnnxError
-from tinygrad.nn.onnx.operators.indexing import flat_rows, from_the_front
+from tinygrad.nn.onnx.operators.tensor.indexing import flat_rows, from_the_front
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.tensor import Tensor
 

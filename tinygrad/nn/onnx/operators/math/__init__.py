@@ -1,0 +1,1 @@
+"""Arithmetic: elementwise, reductions, matrix products, signals."""

@@ -1,0 +1,1 @@
+"""Operators of ONNX Runtime, in the domain com.microsoft."""

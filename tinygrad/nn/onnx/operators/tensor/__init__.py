@@ -1,0 +1,1 @@
+"""Operators on shapes, indices and control flow."""
