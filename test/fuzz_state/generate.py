@@ -60,8 +60,9 @@ class Generator:
         self.statements: list[Statement] = []
         self.group = self.drawn = ""
         self.count = 0
-        # names whose tensors may be read, but not written or viewed, by what they belong to
-        self.borrowed: dict[str, str] = {}
+        # names whose tensors may be read, but not written or viewed, by the functions whose results
+        # they are, or are views of
+        self.borrowed: dict[str, tuple[str, ...]] = {}
         # names of results that a later call may have overwritten
         self.stale: set[str] = set()
         # names that functions read as globals
@@ -220,7 +221,9 @@ class Generator:
         self.rng.shuffle(names)
         places = [x.outside for f in self.functions for x in f.tensor_places()]
         for text in (*names, *dict.fromkeys(places)):
-            self.add(f"see({text}.numpy())")
+            # a place of a gradient may hold none
+            with suppress(Unsuitable):
+                self.add(f"see({text}.numpy())")
         settings = (("JIT_VERIFY", 1),) if self.functions and self.maybe(0.3) else ()
         return Program(tuple(self.statements), self.layouts, settings)
 

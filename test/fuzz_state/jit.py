@@ -7,12 +7,14 @@ overwrite them.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from test.fuzz_state.generate import Generator, Shape, Unsuitable, statement
 
 MAX_FUNCTIONS = 4
 WIDTH = 4
+IDENTIFIER = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -327,7 +329,7 @@ def rows_of_a_table(g: Generator, function: Function) -> str:
 def note_overwritten(g: Generator, function: Function) -> None:
     """A call of this function overwrites earlier results, also those of the one that it calls."""
     called = (function.name, *function.inner)
-    g.stale |= {name for name, owner in g.borrowed.items() if owner in called}
+    g.stale |= {name for name, owners in g.borrowed.items() if not {*called}.isdisjoint(owners)}
 
 
 def call_function(g: Generator, function: Function) -> None:
@@ -339,8 +341,10 @@ def call_function(g: Generator, function: Function) -> None:
     arguments = ", ".join(argument(g, function) for _ in function.parameters)
     g.add(text.replace("CALL", f"{function.name}({arguments})"), is_call=True)
     note_overwritten(g, function)
+    # a result may be a view of an argument
+    others = [owner for x in IDENTIFIER.findall(arguments) for owner in g.borrowed.get(x, ())]
     for name in names:
-        g.borrowed[name] = function.name
+        g.borrowed[name] = (function.name, *others)
         function.members.add(name)
         if g.maybe(0.8):
             g.add(f"see({name}.numpy())")
@@ -365,7 +369,7 @@ def call_with_a_leaf(g: Generator) -> None:
     result = g.new_name("r")
     g.add(f"{result} = {function.name}({leaf})", is_call=True)
     note_overwritten(g, function)
-    g.borrowed[result] = function.name
+    g.borrowed[result] = (function.name,)
     if g.maybe(0.7):
         g.add(f"see({leaf}.grad.numpy())")
 
@@ -421,7 +425,7 @@ def write_a_result(g: Generator) -> None:
     g.add(
         g.choose([f"{name} += 1", f"{name}.assign({name} * 2)", f"{name} *= 2\n{name}.realize()"])
     )
-    call_function(g, next(x for x in g.functions if x.name == g.borrowed[name]))
+    call_function(g, next(x for x in g.functions if x.name == g.borrowed[name][0]))
 
 
 @statement("jit", 2)

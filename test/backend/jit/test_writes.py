@@ -233,7 +233,25 @@ def keeps_a_tuple(wrap: Wrap) -> list[Any]:
     return [*found, step(numbers(1, 2)).tolist(), *(x.tolist() for x in kept["state"])]
 
 
+def writes_what_it_replaces(wrap: Wrap) -> list[Any]:
+    kept = {"state": numbers(1, 2)}
+
+    def advance(x: Tensor) -> None:
+        kept["state"] += 1
+        kept["state"] = x * 2
+
+    step = wrap(advance)
+    for i in range(CALLS):
+        step(numbers(i, 0))
+    given = numbers(5, 6)
+    for x in (numbers(7, 8), given):
+        kept["state"] = given
+        step(x)
+    return [given.tolist(), kept["state"].tolist()]
+
+
 KEPT: list[Program] = [
+    writes_what_it_replaces,
     keeps_a_tuple,
     reads_later,
     holds_each,

@@ -32,7 +32,8 @@ from tinygrad.uop.reshard.move import find_user_line
 
 
 class Recording:
-    """All live tensors at the start of a call, none kept alive, and what `roots` reach by name.
+    """All live tensors at the start of a call, and what `roots` reach by name. None is kept alive
+    after `settle`.
 
     `arguments` are the tensors that the function is given.
     """
@@ -46,6 +47,8 @@ class Recording:
         self.before = Survey(self.roots)
         lazy = [x for x in self.before.links if x.is_tensor and not is_in_memory(x.value.uop)]
         self._lazy_links = [(x, weakref.ref(x.value.uop)) for x in lazy]
+        # what the function replaces may have other references in a later call, so its writes count
+        self._reached = self.before.tensors()
         self.stored: list[StoredTensor] = []
         self._lazy: list[tuple[weakref.ref[Tensor], weakref.ref[UOp]]] = []
         for x in live_tensors:
@@ -78,6 +81,7 @@ class Recording:
         # a gradient that the function stored as partial sums stays that, unless it is returned
         kept = [x for x in (*self._written(), *left) if not is_stored_in_parts(x)]
         realize_all([*results, *kept, *wholes])
+        self._reached.clear()
 
     def left(self) -> list[Tensor]:
         """The tensors in `places`, and `gradients`, that are not results."""
