@@ -27,7 +27,7 @@ from tinygrad.fetch import DownloadError
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MODEL = "smollm2:135m"
 CLIENTS, DISTURBERS, DURATION_S = 64, 8, 120
 PROGRAM = [sys.executable, "-m", "tinygrad.apps.llm", "-m", MODEL, "--temperature", "0"]

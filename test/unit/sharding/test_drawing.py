@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from test.unit.test_sharding_properties import layouts
+from test.unit.sharding.test_sharding_properties import layouts
 from tinygrad import GlobalCounters, Mesh, Tensor
 from tinygrad.settings import Context
 from tinygrad.sharding import Partial, Sharding, ShardingError
@@ -24,7 +24,7 @@ from tinygrad.sharding.drawing import Drawing, where
 from tinygrad.sharding.panels import empty_devices, panels
 from tinygrad.text import ansistrip
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EIGHT = tuple(f"CPU:{number}" for number in range(8))
 FOUR, TWO = EIGHT[:4], EIGHT[:2]
 SVG = "{http://www.w3.org/2000/svg}"

@@ -27,7 +27,7 @@ from tinygrad.nn.state import (
 )
 from tinygrad.runtime.disk import DiskFile
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EIGHT = device_names(8)
 GRID = Mesh((2, 2), ("data", "model"), EIGHT[:4])
 

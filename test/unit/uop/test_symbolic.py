@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from test.evaluator.arithmetic import Array
 from test.evaluator.expression import evaluate, variable
-from test.unit.expressions import (
+from test.unit.uop.expressions import (
     EXTREMES,
     all_values,
     bounded_variables,

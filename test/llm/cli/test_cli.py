@@ -181,7 +181,7 @@ def test_the_version_is_that_of_the_package(capsys: Any) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
-    project = Path(__file__).parents[2] / "pyproject.toml"
+    project = Path(__file__).parents[3] / "pyproject.toml"
     version = tomllib.loads(project.read_text())["project"]["version"]
     assert capsys.readouterr().out == f"python -m tinygrad.apps.llm {version}\n"
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from test.evaluator.expression import evaluate, variable
-from test.unit.expressions import (
+from test.unit.uop.expressions import (
     EXTREMES,
     all_values,
     bounded_variables,

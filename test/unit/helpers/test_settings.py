@@ -30,7 +30,7 @@ from tinygrad.settings import (
     thread_count,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

@@ -324,7 +324,7 @@ def test_a_message_to_another_process_needs_a_wire() -> None:
 DIGESTS = """
 import random, sys
 junk = [object() for _ in range(random.Random(int(sys.argv[1])).randrange(100000))]
-from test.sharding.test_local_devices import *
+from test.sharding.execution.test_local_devices import *
 for program in (data_parallel_mlp, tensor_parallel_mlp, uneven, two_dimensional_mesh):
     for plan in plans_of(program, 4, 1):
         print(plan.digest.hex(), hash_of_part(plan))
@@ -342,7 +342,7 @@ def hash_of_part(plan: ExecutionPlan) -> str:
 
 @pytest.mark.slow
 def test_plans_are_equal_in_processes_with_other_hash_seeds_and_heaps() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     found = [
         subprocess.run(
             [sys.executable, "-c", DIGESTS, str(seed)],

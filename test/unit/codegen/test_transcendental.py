@@ -26,7 +26,7 @@ from tinygrad.uop.simplify.elementary import elementary
 
 Function = Callable[[UOp], UOp]
 FLOATS = {dtypes.float32: np.float32, dtypes.float64: np.float64}
-DOCS = Path(__file__).parents[2] / "docs" / "numerics.md"
+DOCS = Path(__file__).parents[3] / "docs" / "numerics.md"
 # a row of the table: the function, and the maximum error in float32 and in float64
 ROW = re.compile(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", re.MULTILINE)
 INF, NAN = float("inf"), float("nan")

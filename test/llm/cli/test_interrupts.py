@@ -16,7 +16,7 @@ import pytest
 from test.llm.tiny_models import write_model
 from test.llm.vocabularies import BYTES_AS_TOKENS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 240
 INTERRUPT = """
 import os, signal, sys

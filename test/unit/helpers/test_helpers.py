@@ -82,7 +82,7 @@ def test_what_is_imported_only_when_used(program: str, absent: tuple[str, ...]) 
     program = f"{program}\nimport sys\nprint([x for x in {absent} if x in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         check=True,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.unit.torch_files import (
+from test.unit.nn.torch_files import (
     Call,
     Global,
     Stored,

@@ -20,7 +20,7 @@ from test.local_site import LocalSite, QuietHandler
 
 pytest.importorskip("huggingface_hub")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONTENT = bytes(range(256)) * 4000
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MODEL = "qwen3:0.6b"

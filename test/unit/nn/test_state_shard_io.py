@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from test.unit.test_gguf import F32_DATA, Part, gguf_file
+from test.unit.nn.test_gguf import F32_DATA, Part, gguf_file
 from tinygrad import Mesh, P, Sharding, Tensor
 from tinygrad.execution import CommTrace
 from tinygrad.nn.state import gguf_load, load_state_dict, safe_load, safe_save

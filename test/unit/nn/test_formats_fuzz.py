@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.unit.test_gguf import VALID as GGUF_FILE
-from test.unit.torch_files import (
+from test.unit.nn.test_gguf import VALID as GGUF_FILE
+from test.unit.nn.torch_files import (
     Stored,
     array_tensor,
     parameter,

@@ -12,7 +12,7 @@ from tinygrad import diskcache
 from tinygrad.atomic_file import atomic_write
 from tinygrad.settings import Context
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.usefixtures("empty_cache")
 
 

@@ -108,7 +108,7 @@ def test_each_choice_has_its_own_seed() -> None:
 
 def test_the_page_lists_every_parameter() -> None:
     table = (
-        (Path(__file__).parents[2] / "docs" / "llm.md").read_text().partition("| Parameter |")[2]
+        (Path(__file__).parents[3] / "docs" / "llm.md").read_text().partition("| Parameter |")[2]
     )
     rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
     listed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]

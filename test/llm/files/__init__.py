@@ -1,0 +1,1 @@
+"""Model files: the catalogue, and downloads from the Hub."""

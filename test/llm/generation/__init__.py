@@ -1,0 +1,1 @@
+"""Generation: continuous batching, sampling, structured output."""

@@ -1,0 +1,1 @@
+"""Models: values against numpy, on one device and on several."""

@@ -1,0 +1,1 @@
+"""Communication: which bytes each change of layout sends."""

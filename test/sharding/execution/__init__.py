@@ -1,0 +1,1 @@
+"""Lowering, plans of chosen devices, and captured functions."""

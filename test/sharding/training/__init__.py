@@ -1,0 +1,1 @@
+"""Training: parallelism, memory, checkpoints, choice of layouts."""

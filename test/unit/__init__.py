@@ -1,0 +1,1 @@
+"""Tests without a device: they mirror the folders of `tinygrad/`."""

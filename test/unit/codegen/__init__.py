@@ -1,0 +1,1 @@
+"""Code generation without a device: tiles, decompositions, lane maps."""

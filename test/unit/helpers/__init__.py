@@ -1,0 +1,1 @@
+"""Helpers, settings, caches and downloads."""

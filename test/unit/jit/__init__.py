@@ -1,0 +1,1 @@
+"""Replays of captured functions: order and groups of launches."""

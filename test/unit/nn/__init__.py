@@ -1,0 +1,1 @@
+"""File formats, state dictionaries and data sets."""

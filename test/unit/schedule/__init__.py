@@ -1,0 +1,1 @@
+"""The scheduler: its passes, and memory that values share."""

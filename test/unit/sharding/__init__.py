@@ -1,0 +1,1 @@
+"""Layout arithmetic: layouts, meshes, links, pictures."""

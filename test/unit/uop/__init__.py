@@ -1,0 +1,1 @@
+"""The graph: nodes, patterns, simplification, bounds, forms."""
