@@ -19,8 +19,8 @@ from tinygrad.gradient.movement import MOVEMENT_RULES
 from tinygrad.gradient.rule import GradientRule, Gradients, number, total
 from tinygrad.helpers import all_int
 from tinygrad.uop import Ops
-from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.propagation.device_rules import is_placement
 from tinygrad.uop.reshard import fully_reduced, gradient_like
 
 

@@ -28,9 +28,9 @@ from tinygrad.schedule.storage_views import movement_base
 from tinygrad.sharding import Sharding, transfer_kind
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import CommInfo
-from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.device_value import DeviceValue, Spmd, TensorDevice, tensor_device
 from tinygrad.uop.ops import BufferArg, UOp, sint
+from tinygrad.uop.propagation.device_rules import is_placement
 from tinygrad.uop.rewrite import PatternMatcher
 from tinygrad.uop.slice_assign import match_slice_assign
 from tinygrad.uop.upat import UPat

@@ -10,7 +10,7 @@
     linear program                     a list of nodes, which a renderer writes as source text
 
 A graph takes the first three stages once, each of its kernels the last two. Between two passes a
-program has a form of `uop/spec.py`. `SPEC=1` verifies it, `DEBUG=5` prints it, and
+program has a form of `uop/spec/`. `SPEC=1` verifies it, `DEBUG=5` prints it, and
 `uop.passes.observe_passes` hands it to a function.
 """
 

@@ -10,8 +10,8 @@ from typing import cast
 
 from tinygrad.helpers import all_int
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.ops import UOp, ViewArg
+from tinygrad.uop.propagation.device_rules import is_placement
 from tinygrad.uop.sint import same_size
 
 # nodes that name the memory of shards

@@ -10,13 +10,10 @@ From the bottom up:
     reduction.py             identity elements
     render.py                graphs as text
 
-    shape.py, bounds.py  the shape and the bounds of a node, from those of its sources
-    device_rules.py          its device
-    shards.py                MSTACK and MSELECT, a sharded value and its shards
+    shards.py            MSTACK and MSELECT, a sharded value and its shards
+    propagation/         the shape, device and bounds of a node, from those of its sources
 
-    spec.py              the forms of the graph: the ops that each may contain
-    spec_checks.py           checks of single nodes
-    device_checks.py         and of their devices
+    spec/                the forms of the graph: the ops that each may contain, and their checks
     passes.py            runs passes between forms
     known_orders.py          what several passes share while they walk a graph
 
@@ -39,7 +36,7 @@ from tinygrad.fast_enum import Enum, auto
 
 
 class Ops(Enum):
-    """An operation. Each of the four graph forms uses some of them, see `uop/spec.py`."""
+    """An operation. Each of the four graph forms uses some of them, see `uop/spec/`."""
 
     # roots and structure
     SINK = auto()

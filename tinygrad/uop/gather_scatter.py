@@ -22,8 +22,8 @@ from tinygrad.sharding import (
     operand_layout,
 )
 from tinygrad.uop import Ops
-from tinygrad.uop.device_rules import gather_layout, is_index_axis
 from tinygrad.uop.node import N, Node
+from tinygrad.uop.propagation.device_rules import gather_layout, is_index_axis
 from tinygrad.uop.reshard import copy, device_mismatch, reshard, sent_nbytes, unsharded_layout
 
 

@@ -16,7 +16,7 @@ from tinygrad.sharding import Sharding
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.shape import movement_shape
+from tinygrad.uop.propagation.shape import movement_shape
 from tinygrad.uop.sint import is_one
 
 ViewStep: TypeAlias = tuple[Ops, Any]

@@ -11,7 +11,7 @@ from tinygrad.uop.args import CommInfo, TransferArg
 from tinygrad.uop.device_value import Spmd
 from tinygrad.uop.ops import BufferArg, ReduceArg, UOp
 from tinygrad.uop.spec import KERNEL, LINEAR, PER_DEVICE, TENSOR, SpecError, type_verify, verify
-from tinygrad.uop.spec_checks import _MOVEMENT
+from tinygrad.uop.spec.checks import _MOVEMENT
 
 TWO = Sharding(("CPU:0", "CPU:1"), 0)
 FULL = Sharding(("CPU:0", "CPU:1"))

@@ -16,8 +16,8 @@ from tinygrad.helpers import argsort
 from tinygrad.mixin.core import TensorCore
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_shape
-from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.propagation.device_rules import is_placement
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from tinygrad.sharding import (
 )
 from tinygrad.sharding.layout import max_size
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.device_rules import is_index_axis, is_placement
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.propagation.device_rules import is_index_axis, is_placement
 from tinygrad.uop.reshard import reshard
 
 _VIEWS = (Ops.RESHAPE, Ops.PERMUTE)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from tinygrad.sharding import Sharding
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.device_rules import is_placement
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.propagation.device_rules import is_placement
 
 MAX_NODES = 256
 """Larger expressions are computed once and scattered."""

@@ -26,7 +26,7 @@ from tinygrad.uop.float_variables import read_argument
 from tinygrad.uop.ops import AxisType, KernelInfo, RangeArg, UOp, sint, symbolic_args
 from tinygrad.uop.rewrite import graph_rewrite
 from tinygrad.uop.simplify.affine import split_sum
-from tinygrad.uop.spec_checks import elementwise_dtypes
+from tinygrad.uop.spec.checks import elementwise_dtypes
 
 DEFINE = {
     AddrSpace.GLOBAL: Ops.DEFINE_GLOBAL,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.sharding import Placement, Sharding
-from tinygrad.uop.bounds import compute_bounds
-from tinygrad.uop.device_rules import compute_device
 from tinygrad.uop.device_value import DeviceValue
 from tinygrad.uop.node import UNSET, Node
-from tinygrad.uop.shape import compute_shape
+from tinygrad.uop.propagation.bounds import compute_bounds
+from tinygrad.uop.propagation.device_rules import compute_device
+from tinygrad.uop.propagation.shape import compute_shape
 
 
 class PropertiesMixin(Node):

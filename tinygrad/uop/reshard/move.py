@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypeAlias
 from tinygrad.settings import SHARDING
 from tinygrad.sharding import LAYOUT_RULES, Sharding, ShardingError, moved_elements
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.device_rules import is_index_axis, is_placement
 from tinygrad.uop.device_value import DeviceValue, tensor_device
 from tinygrad.uop.node import N, Node
+from tinygrad.uop.propagation.device_rules import is_index_axis, is_placement
 from tinygrad.uop.sint import is_one, same_size
 
 # the ops by which an elementwise op broadcasts its operands

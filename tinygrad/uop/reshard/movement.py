@@ -27,8 +27,8 @@ from tinygrad.sharding import (
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.node import N
+from tinygrad.uop.propagation.shape import movement_shape
 from tinygrad.uop.reshard.move import can_shard, copy, reshard
-from tinygrad.uop.shape import movement_shape
 from tinygrad.uop.sint import is_one
 
 

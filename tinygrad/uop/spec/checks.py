@@ -1,4 +1,4 @@
-"""Checks of single nodes: sources, dtypes, shapes, pointers. `spec.py` builds specs from them.
+"""Checks of single nodes: sources, dtypes, shapes, pointers. `forms.py` lists them for each op.
 
 A check takes a node, whose sources are checked already, and returns None or an error message: the
 end of a sentence that starts with the op.
