@@ -212,6 +212,15 @@ def test_a_row_without_keys_is_nan_and_others_are_not() -> None:
     np.testing.assert_allclose(found[:, :, others], wanted[:, :, others], rtol=1e-5, atol=2e-6)
 
 
+def test_a_mask_of_numbers_that_wrap_around_excludes_no_blocks() -> None:
+    q, k, v = inputs()
+    key = Tensor.arange(LENGTH).cast(dtypes.int8)
+    scores = (key > Tensor.arange(LENGTH).reshape(-1, 1)).where(-math.inf, q @ k.transpose(-1, -2))
+    seen = KEY.astype(np.int8) <= ROW
+    wanted = softmax(q.numpy() @ k.numpy().swapaxes(-1, -2) + hidden(seen)) @ v.numpy()
+    np.testing.assert_allclose((scores.softmax(-1) @ v).numpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_blocks_of_keys_that_are_masked_whole_are_not_read(is_causal: bool) -> None:
     length = 512

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
+from tinygrad.uop.simplify.affine import fits_dtype, sum_bounds
 
 
 @dataclass
@@ -27,9 +28,23 @@ class Affine:
         else:
             self.terms.pop(factor, None)
 
+    def add_scaled(self, other: Affine, scale: int) -> None:
+        """Add `scale * other`."""
+        self.constant += scale * other.constant
+        for factor, coefficient in other.terms.items():
+            self.add(factor, scale * coefficient)
 
-def affine(index: UOp) -> Affine:
-    """The affine form of `index`. Any op but +, - and * by a constant is a factor of its own."""
+    def fits(self, *types: DType) -> bool:
+        """Whether these integer dtypes represent every value of the form."""
+        bounds = sum_bounds(dict(self.terms.items()), self.constant)
+        return all(fits_dtype(dtype, bounds) for dtype in types)
+
+
+def affine(index: UOp, through_casts: bool = False) -> Affine:
+    """The affine form of `index`. Any op but +, - and * by a constant is a factor of its own.
+
+    With `through_casts`, casts of integers that keep every value are looked through.
+    """
     result = Affine()
     stack = [(index, 1)]
     while stack:
@@ -46,9 +61,19 @@ def affine(index: UOp) -> Affine:
             stack.append((node.src[0], scale * int(node.src[1].arg)))
         elif node.op is Ops.MUL and node.src[0].op is Ops.CONST:
             stack.append((node.src[1], scale * int(node.src[0].arg)))
+        elif through_casts and (form := _form_below_cast(node)) is not None:
+            result.add_scaled(form, scale)
         else:
             result.add(node, scale)
     return result
+
+
+def _form_below_cast(node: UOp) -> Affine | None:
+    """The form of what `node` casts, if neither that nor the cast can wrap around."""
+    if node.op is not Ops.CAST or not dtypes.is_int(node.src[0].dtype):
+        return None
+    form = affine(node.src[0], through_casts=True)
+    return form if form.fits(node.src[0].dtype, node.dtype) else None
 
 
 _KIND_ORDER = {kind: i for i, kind in enumerate(AxisType)}

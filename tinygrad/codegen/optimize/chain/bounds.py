@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tinygrad.codegen.analysis.affine_index import Affine, affine
 from tinygrad.codegen.analysis.identity import identity_element
 from tinygrad.codegen.analysis.ranges import extent, is_static
 from tinygrad.codegen.optimize.chain.match import Chain
@@ -76,18 +77,18 @@ def key_bounds(
 
 
 def _add_bound(
-    bounds: KeyBounds, form: dict[UOp, int], key: UOp, row: UOp, rows: tuple[UOp, UOp]
+    bounds: KeyBounds, form: Affine, key: UOp, row: UOp, rows: tuple[UOp, UOp]
 ) -> None:
     """Add the bound of the keys for which `form > 0`, which excludes a key, fails in some row."""
-    form = dict(form)
-    step, slope = form.pop(key, 0), form.pop(row, 0)
-    rest: UOp = UOp.const(dtypes.index, 0)
-    for node, factor in form.items():
-        if any(u.op in {Ops.LOAD, Ops.RANGE} for u in node.toposort()):
-            return
-        rest = rest + node * factor
+    terms = dict(form.terms)
+    step, slope = terms.pop(key, 0), terms.pop(row, 0)
     if not step:
         return
+    rest = _number(form.constant)
+    for node, factor in terms.items():
+        if any(u.op in {Ops.LOAD, Ops.RANGE} for u in node.toposort()):
+            return
+        rest = rest + node.cast(dtypes.index) * factor
     # a key is needed if `step * key + lowest <= 0`, where `lowest` is the minimum over the rows
     lowest = rest + rows[0 if slope > 0 else 1] * slope
     if step > 0:
@@ -147,30 +148,14 @@ def inequalities(condition: UOp, holds: bool) -> Iterator[tuple[UOp, UOp]]:
             yield b, a.alu(Ops.ADD, UOp.const(a.dtype, 1))
 
 
-def difference(a: UOp, b: UOp) -> dict[UOp, int] | None:
-    """`a - b` as integer factors of nodes, with the constant as a factor of 1; None if either is
-    no integer.
-    """
-    form: dict[UOp, int] = {}
-    stack = [(a, 1), (b, -1)]
-    while stack:
-        node, factor = stack.pop()
-        if node.dtype is not dtypes.index and not dtypes.is_int(node.dtype):
+def difference(a: UOp, b: UOp) -> Affine | None:
+    """`a - b` in affine form; None if either is no integer, or may wrap around."""
+    result = Affine()
+    for x, sign in ((a, 1), (b, -1)):
+        if not dtypes.is_int(x.dtype):
             return None
-        if node.op is Ops.CAST:
-            stack.append((node.src[0], factor))
-        elif node.op is Ops.ADD:
-            stack += [(x, factor) for x in node.src]
-        elif node.op is Ops.SUB:
-            stack += [(node.src[0], factor), (node.src[1], -factor)]
-        elif node.op is Ops.NEG:
-            stack.append((node.src[0], -factor))
-        elif node.op is Ops.MUL and node.src[1].op is Ops.CONST:
-            stack.append((node.src[0], factor * int(node.src[1].arg)))
-        elif node.op is Ops.CONST:
-            one = UOp.const(dtypes.index, 1)
-            form[one] = form.get(one, 0) + factor * int(node.arg)
-        else:
-            leaf = node if node.dtype is dtypes.index else node.cast(dtypes.index)
-            form[leaf] = form.get(leaf, 0) + factor
-    return form
+        form = affine(x, through_casts=True)
+        if not form.fits(x.dtype):
+            return None
+        result.add_scaled(form, sign)
+    return result
