@@ -14,7 +14,8 @@ What several of the others need:
 What a nest may be:
 
     product/               a product or convolution
-    chain/                 a softmax between products, as in attention
+    chain/                 a softmax between products, as in attention: how it is found
     lanes/                 any other nest
-    threads/               the same for GPUs
+    threads/               the same for GPUs: blocks, warps, shared memory
+    blocked_chain/         a chain in blocks, with its scores in scratch memory
 """

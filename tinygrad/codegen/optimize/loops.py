@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, loops_of, with_loops
+from tinygrad.codegen.optimize.blocked_chain.online_softmax import tile_chain
 from tinygrad.codegen.optimize.chain.match import join_statistics, outermost_reduces
-from tinygrad.codegen.optimize.chain.online_softmax import tile_chain
 from tinygrad.codegen.optimize.lanes.streaming import stream_rows
 from tinygrad.codegen.optimize.lanes.vectorize import vectorize_nest
 from tinygrad.codegen.optimize.nest import Nest

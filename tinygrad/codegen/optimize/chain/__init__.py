@@ -1,10 +1,8 @@
-"""Softmaxes between products, as in attention, without their scores in memory.
+"""Chains: softmaxes between products, as in attention. Finds them, and what they need to compute.
 
-Before: a nest that is one `Chain`. After: blocks of rows in a grid.
+In: a nest of loops. Out: its `Chain`; no graph is changed.
 
     match.py               finds a chain
-    softmax.py                 the softmax in its weights
-    blocks.py              computes it in blocks
-    bounds.py                  skips blocks that a mask excludes
-    online_softmax.py      with a running maximum
+    softmax.py             the softmax in its weights
+    bounds.py              the keys that a block of rows needs, where a mask excludes others
 """

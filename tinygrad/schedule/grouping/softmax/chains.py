@@ -4,7 +4,7 @@ Input: the nodes of a per-device graph, sources first. Output: chains. In attent
 product of queries and keys, and each use of them, after a softmax, is a reduction: a row maximum, a
 row sum, a product with the values, or, in its gradient, with queries and keys. These reductions are
 far smaller than the scores, so each is one kernel that computes scores again, block by block
-(`codegen/optimize/chain/blocks.py`). Invariant: a node of a chain has no other use.
+(`codegen/optimize/blocked_chain/blocks.py`). Invariant: a node of a chain has no other use.
 """
 
 from __future__ import annotations

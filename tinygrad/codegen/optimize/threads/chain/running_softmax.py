@@ -2,7 +2,7 @@
 
 In: the products of a block of rows and keys. Out: exponentials of the scores in their place, minus
 the maxima of the keys so far; sums are scaled by what the maxima grew. See
-`optimize/chain/online_softmax.py`.
+`optimize/blocked_chain/online_softmax.py`.
 """
 
 from __future__ import annotations

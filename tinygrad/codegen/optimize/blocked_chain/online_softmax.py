@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tinygrad.codegen.optimize.chain.blocks import Array, Blocks, blocked_reduction
+from tinygrad.codegen.optimize.blocked_chain.blocks import Array, Blocks, blocked_reduction
 from tinygrad.codegen.optimize.chain.match import find_chain
 from tinygrad.codegen.optimize.chain.softmax import Softmax, without_division
 from tinygrad.codegen.optimize.nest import Nest
