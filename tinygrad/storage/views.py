@@ -28,6 +28,9 @@ _MOVEMENT = GroupOp.Movement | IDENTITY_OPS | {Ops.MSELECT}
 # movement that reads its source's memory in place; the other movement ops compute their result
 VIEW_OPS = _MOVEMENT - {Ops.PAD, Ops.WINDOW, Ops.UNWINDOW}
 
+# movement that adds no zeros
+_UNPADDED = _MOVEMENT - {Ops.PAD, Ops.UNWINDOW}
+
 
 def view_base(node: UOp) -> UOp:
     """The node that a chain of views reads from."""
@@ -82,7 +85,7 @@ def is_uniform(node: UOp) -> bool:
 
 def uniform_base(node: UOp) -> UOp:
     """The node below all that keeps a uniform value uniform: movement without padding, and COPY."""
-    while (node.op in _MOVEMENT and node.op is not Ops.PAD) or node.op is Ops.COPY:
+    while node.op in _UNPADDED or node.op is Ops.COPY:
         node = node.src[0]
     return node
 
@@ -115,7 +118,7 @@ def _fold(node: UOp, done: dict[UOp, Any]) -> Any:
     done[node] = None
     if node.op is Ops.CONST and node.dtype.count == 1:
         done[node] = constant_value(node)
-    elif node.op in _FOLDED or (node.op in _MOVEMENT and node.op is not Ops.PAD):
+    elif node.op in _FOLDED or node.op in _UNPADDED:
         values: list[Any] = []
         for x in node.src:
             value = _fold(x, done) if len(done) < MAX_FOLDED else None

@@ -56,6 +56,10 @@ def test_what_needs_a_kernel_has_one():
     np.testing.assert_array_equal((a * 0).numpy(), [0.0, math.nan, math.nan, 0.0])
     ones = Tensor.ones(4).contiguous()
     assert len(ones.schedule()) == 1
+    # at the border, fewer windows have the element
+    image, filters = Tensor.zeros(1, 1, 1, 4).contiguous(), Tensor.ones(1, 1, 1, 2)
+    (gradient,) = image.conv2d(filters).sum().gradient(image)
+    assert gradient.tolist() == [[[[1.0, 2.0, 2.0, 1.0]]]]
     own = (Tensor.ones(4) + 1).contiguous().realize()
     view = own[:2]
     view += 1
