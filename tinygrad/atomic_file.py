@@ -1,4 +1,9 @@
-"""Atomic replacement of files."""
+"""Atomic replacement of files.
+
+Input: the path of a file, and a block that writes its new content. Output: the path has the old
+content or the new one, never a part of it, also if the process is killed; temporary files of killed writers
+are removed by the next one.
+"""
 
 from __future__ import annotations
 

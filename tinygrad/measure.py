@@ -1,4 +1,8 @@
-"""Measurement: global counters of work and memory, a timer and a profiler for blocks of code."""
+"""Measurement: global counters of work and memory, a timer and a profiler for blocks of code.
+
+Input: what devices, kernels and transfers report while they run. Output: `GlobalCounters`, sums
+since the last reset, and text that a block prints when it ends.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Values of element types: rounding of Python numbers, and numpy arrays."""
+"""Values of element types: rounding of Python numbers, and numpy arrays.
+
+Input: a Python number, an array or a numpy dtype. Output: the value as the dtype stores it, or the
+dtype or array on the other side. bfloat16 and fp8, which numpy lacks, are stored as their bits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""GPUs as targets, by architecture; a runtime replaces what its driver knows better."""
+"""GPUs as targets, by architecture.
+
+Input: the name of an architecture, such as "sm_90a", and the number of multiprocessors.
+Output: a `Target` with its limits, dtypes and matrix instructions. A runtime replaces what its
+driver knows better.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The typed arguments of nodes: the parameters of an op besides its sources."""
+"""The typed arguments of nodes: the parameters of an op besides its sources.
+
+Arguments are frozen and hashable, since they are part of what makes two nodes equal.
+"""
 
 from __future__ import annotations
 

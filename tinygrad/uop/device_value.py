@@ -1,4 +1,8 @@
-"""Where the value of a node lives: a device, a layout over several, or nowhere yet."""
+"""Where the value of a node lives: a device, a layout over several, or nowhere yet.
+
+A device value is a name, a `Sharding` (tensor graph), an `Spmd` (per-device graph), or None for an
+expression of constants, which lives nowhere.
+"""
 
 from __future__ import annotations
 

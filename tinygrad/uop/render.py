@@ -1,4 +1,8 @@
-"""Graphs as text: `infix` for symbolic expressions, `tree` for all other nodes."""
+"""Graphs as text: `infix` for symbolic expressions, `tree` for all other nodes.
+
+Input: a node or a list of nodes. Output: text for people and tests; nothing parses it. A node that
+occurs again is shown by its number and op alone.
+"""
 
 from __future__ import annotations
 

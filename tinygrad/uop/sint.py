@@ -1,4 +1,8 @@
-"""Functions of sizes that may be symbolic: an int, or an integer known when a kernel runs."""
+"""Functions of sizes that may be symbolic.
+
+A size (`sint`) is an int, or an integer node that is known when a kernel runs. Results of ints
+alone are ints.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Linear algebra: matrix products and decompositions."""
+"""Linear algebra: matrix products and einsum (`matmul.py`), QR and SVD (`decompositions.py`)."""

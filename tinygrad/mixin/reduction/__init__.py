@@ -1,1 +1,1 @@
-"""Reductions and prefix scans over axes."""
+"""Reductions over axes (`reduce.py`), and prefix scans along one (`cumulative.py`)."""

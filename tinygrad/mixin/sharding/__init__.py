@@ -1,1 +1,6 @@
-"""Placement of tensors on devices, and their shards."""
+"""Where tensors live.
+
+    placement.py       copied to a device, sharded over several
+    shards.py          from shards, and to shards
+    visualization.py   drawings of which device holds which block
+"""

@@ -1,5 +1,7 @@
-"""Shards: a sharded tensor built from tensors on its devices, or from what a process has of it, and
-the reverse.
+"""Shards: a sharded tensor from its parts, and the parts of a sharded tensor.
+
+Input: tensors on one device each, or the array that a process has of a tensor, with the layout of
+the whole. Output: the whole, or its shards without padding. Invariant: no byte crosses devices.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""`OnnxRunner`: a model from a file, as a function of tensors."""
+"""`OnnxRunner`: a model from a file, as a function of tensors.
+
+Input: a model, then its inputs by name, as tensors, arrays or numbers. Output: its outputs by name,
+lazy. Inputs whose dtype or shape is not the declared one raise OnnxError.
+"""
 
 from __future__ import annotations
 

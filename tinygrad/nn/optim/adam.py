@@ -1,4 +1,8 @@
-"""Adam and its variants: `AdamW`, and `LAMB` with layerwise learning rates."""
+"""Adam and its variants: `AdamW`, and `LAMB` with layerwise learning rates.
+
+A step takes parameters, gradients and the running means of both moments, and gives new parameters
+and new means. All three classes compute it in `LAMB`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Gradient descent with momentum: `SGD`, layerwise `LARS`, orthogonalised `Muon`."""
+"""Gradient descent with momentum: `SGD`, layerwise `LARS`, orthogonalised `Muon`.
+
+A step takes parameters, gradients and momenta, and gives new parameters and new momenta.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The names of a dialect of C: of types, literals, functions and qualifiers."""
+"""The names of a dialect of C: of types, literals, functions and qualifiers.
+
+A dialect is data: each language of `cuda.py`, `hip.py`, `metal.py`, `opencl.py` and `gnu_c.py` is
+one value, which the renderers read.
+"""
 
 from __future__ import annotations
 

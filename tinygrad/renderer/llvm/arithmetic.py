@@ -1,4 +1,8 @@
-"""LLVM instructions of arithmetic and conversions, on scalars and vectors."""
+"""LLVM instructions of arithmetic and conversions, on scalars and vectors.
+
+Input: a `Writer`, and a node whose sources are written. Output: its instructions. Invariant: a
+conversion out of range saturates, and no division traps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""LLVM instructions of addresses, loads and stores: plain, masked, gather and scatter."""
+"""LLVM instructions of addresses, loads and stores: plain, masked, gather and scatter.
+
+Input: a `Writer`, and a node whose sources are written. Output: its instructions. Invariant: an
+address whose condition is false is not accessed.
+"""
 
 from __future__ import annotations
 

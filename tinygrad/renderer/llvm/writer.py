@@ -1,4 +1,8 @@
-"""The text of one LLVM module under construction: instructions, blocks, loops, constants."""
+"""The text of one LLVM module under construction: instructions, blocks, loops, constants.
+
+Input: instructions in order. Output: the text of the module. Invariant: a node has one operand,
+known from when it is written.
+"""
 
 from __future__ import annotations
 

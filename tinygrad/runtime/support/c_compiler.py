@@ -1,4 +1,8 @@
-"""Compiles C source to an object file for this machine, with the system's compiler."""
+"""Compiles C source to an object file for this machine, with the system's compiler.
+
+Input: C source. Output: the bytes of an object file, from the disk cache if the same compiler
+compiled the same source before.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Shape propagation: the shape of a node, from the shapes of its sources and its argument."""
+"""Shape propagation: the shape of a node, from the shapes of its sources and its argument.
+
+Input: a node whose sources have shapes. Output: a tuple of sizes, each an int or a symbolic
+integer, or None outside of the tensor graph.
+"""
 
 from __future__ import annotations
 

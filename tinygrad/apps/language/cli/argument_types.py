@@ -1,4 +1,8 @@
-"""Types of command line arguments: functions from text to a checked value, for argparse."""
+"""Types of command line arguments, for argparse.
+
+Input: the text of an argument. Output: a checked value, or an ArgumentTypeError whose message says
+what is allowed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Serves a loaded model over HTTP until the process is interrupted."""
+"""Serves a loaded model over HTTP until the process is interrupted.
+
+Input: a loaded model, and the options of the command line. Output: a server, at an address that is
+printed. A server that anybody can reach without a key says so.
+"""
 
 from __future__ import annotations
 

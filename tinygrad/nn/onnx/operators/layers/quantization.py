@@ -1,4 +1,8 @@
-"""Quantised integers, `(integer - zero point) * scale`, and products of them."""
+"""Quantised integers, `(integer - zero point) * scale`, and products of them.
+
+A scale or zero point is one number for all, one for each position of an axis, or one for each
+block along it. Integers saturate; products are summed in int32 and scaled once.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Branches and loops. Conditions and trip counts are decided while the graph is built: from shapes
-and constants, or by reading values.
+"""Branches and loops, of graphs that are nested in a node.
+
+Input: a condition or trip count, and the nested graph. Output: the values of its outputs.
+Conditions and trip counts are decided while the graph is built: from shapes and constants, or by
+reading values.
 """
 
 from __future__ import annotations
