@@ -1,8 +1,8 @@
 """Atomic replacement of files.
 
 Input: the path of a file, and a block that writes its new content. Output: the path has the old
-content or the new one, never a part of it, also if the process is killed; temporary files of killed writers
-are removed by the next one.
+content or the new one, never a part of it, also if the process is killed. The next writer removes
+the temporary files of killed ones.
 """
 
 from __future__ import annotations

@@ -76,9 +76,7 @@ def key_bounds(
     return bounds
 
 
-def _add_bound(
-    bounds: KeyBounds, form: Affine, key: UOp, row: UOp, rows: tuple[UOp, UOp]
-) -> None:
+def _add_bound(bounds: KeyBounds, form: Affine, key: UOp, row: UOp, rows: tuple[UOp, UOp]) -> None:
     """Add the bound of the keys for which `form > 0`, which excludes a key, fails in some row."""
     terms = dict(form.terms)
     step, slope = terms.pop(key, 0), terms.pop(row, 0)
