@@ -19,8 +19,10 @@ from types import FrameType
 from test.benchmark import results
 from test.benchmark.measure import Benchmark
 from tinygrad import Device
+from tinygrad.device import DeviceError
 
 GPU = "gpu"
+REPEAT_S = 1.0
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -68,7 +70,8 @@ def time_limit(end: float) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, stop)
     # a time that is over already ends it at once
-    signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 1e-3))
+    # and it comes again, as a finalizer swallows what is raised in it
+    signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 1e-3), REPEAT_S)
     try:
         yield
     finally:
@@ -86,6 +89,9 @@ def run(benchmarks: list[Benchmark], budget: float | None, path: Path | None) ->
     failed: dict[str, str] = {}
     skipped = [benchmark.name for benchmark in benchmarks]
     print(results.HEADING)
+    if path is not None:
+        # at once: a path that cannot be written is no surprise at the end
+        results.write(path, found, failed, skipped)
     for benchmark in benchmarks:
         try:
             with contextlib.nullcontext() if end is None else time_limit(end):
@@ -125,7 +131,12 @@ def main() -> None:
         parser.error(f"no benchmark starts with {' or '.join(arguments.names)}; try --list")
     if arguments.list:
         print("\n".join(benchmark.name for benchmark in benchmarks))
-    elif not run(benchmarks, arguments.budget, arguments.json):
+        return
+    try:
+        assert Device[Device.DEFAULT]
+    except DeviceError as error:
+        parser.error(str(error))
+    if not run(benchmarks, arguments.budget, arguments.json):
         raise SystemExit(1)
 
 

@@ -140,6 +140,77 @@ class GraphNode:
         self.parameters.kernelParams = ctypes.addressof(self.pointers)
 
 
+def test_events_are_of_one_device_and_have_the_times_asked_for(
+    gpus: tuple[EmulatedDevice, EmulatedDevice],
+) -> None:
+    gpu, other = gpus
+    event = check(driver.cuEventCreate(0))
+    with pytest.raises(CallError, match="an event of device 6 is recorded on .* of device 7"):
+        check(driver.cuEventRecord(event, other.stream))
+    check(driver.cuEventRecord(event, gpu.stream))
+    # another device may wait for it
+    check(driver.cuStreamWaitEvent(other.stream, event, 0))
+    gpu.synchronize()
+    untimed = check(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+    check(driver.cuEventRecord(untimed, gpu.stream))
+    gpu.synchronize()
+    with pytest.raises(CallError, match="INVALID_HANDLE\na time is asked for"):
+        check(driver.cuEventElapsedTime(event, untimed))
+    check(driver.cuEventDestroy(event))
+    with pytest.raises(CallError, match="an event is used that was destroyed"):
+        check(driver.cuEventRecord(event, gpu.stream))
+
+
+def test_what_work_uses_is_kept_until_it_is_done(gpu: EmulatedDevice) -> None:
+    host, address = pinned(ONES), gpu.empty(ONES.nbytes)
+    check(driver.cuMemcpyHtoDAsync(address, host.ctypes.data, host.nbytes, gpu.stream))
+    check(driver.cuMemFreeHost(host.ctypes.data))
+    with pytest.raises(CallError, match="uses memory that was freed before it ran"):
+        gpu.synchronize()
+    gpu.reset()
+    module = check(driver.cuModuleLoadData(compile_kernel(kernels.DOUBLE)))
+    kernel = check(driver.cuModuleGetFunction(module, b"double_it"))
+    gpu.launch(kernel, 1, 64, *2 * [gpu.upload(ONES)], 64)
+    check(driver.cuModuleUnload(module))
+    with pytest.raises(CallError, match="double_it .*: its module was unloaded before it ran"):
+        gpu.synchronize()
+
+
+def test_memory_is_freed_after_the_work_of_its_device_alone(
+    gpus: tuple[EmulatedDevice, EmulatedDevice],
+) -> None:
+    gpu, other = gpus
+    here, there = gpu.upload(ONES), other.upload(ONES)
+    arguments = (here, gpu.context, there, other.context, ONES.nbytes)
+    gpu.activate()
+    check(driver.cuMemcpyPeerAsync(*arguments, gpu.stream))
+    check(driver.cuMemFree(there))
+    with pytest.raises(CallError, match="uses memory that was freed before it ran"):
+        gpu.synchronize()
+
+
+def test_nodes_of_a_graph_stay_on_their_devices(
+    gpus: tuple[EmulatedDevice, EmulatedDevice],
+) -> None:
+    gpu, other = gpus
+    check(driver.cuCtxEnablePeerAccess(other.context, 0))
+    here, there = gpu.upload(ONES), other.upload(ONES)
+    gpu.activate()
+    copy = driver.CUDA_MEMCPY3D()
+    copy.srcMemoryType = copy.dstMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_UNIFIED
+    copy.srcDevice = copy.dstDevice = here
+    copy.WidthInBytes, copy.Height, copy.Depth = ONES.nbytes, 1, 1
+    graph = check(driver.cuGraphCreate(0))
+    node = check(driver.cuGraphAddMemcpyNode(graph, None, 0, copy, gpu.context))
+    executable = check(driver.cuGraphInstantiate(graph, 0))
+    copy.srcDevice = there
+    with pytest.raises(CallError, match="is changed to another device"):
+        check(driver.cuGraphExecMemcpyNodeSetParams(executable, node, copy, gpu.context))
+    copy.WidthInBytes = 0
+    with pytest.raises(CallError, match="a node of a graph copies nothing"):
+        check(driver.cuGraphAddMemcpyNode(graph, None, 0, copy, gpu.context))
+
+
 def test_graphs_keep_dependencies_and_take_new_parameters(gpu: EmulatedDevice) -> None:
     kernel = gpu.load(kernels.DOUBLE, "double_it")
     source, middle, target = gpu.upload(ONES), gpu.upload(0 * ONES), gpu.upload(0 * ONES)

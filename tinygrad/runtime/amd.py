@@ -37,7 +37,7 @@ class AMDAllocator(Allocator):
 
     def _free(self, handle: int, nbytes: int) -> None:
         # waits for the GPU
-        self.hip.call("hipFree", ctypes.c_void_p(handle))
+        self.hip.finalize("hipFree", ctypes.c_void_p(handle))
 
     def copyin(self, handle: int, source: memoryview) -> None:
         self._copy(handle, get_host_address(source), source.nbytes)

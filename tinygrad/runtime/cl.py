@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
 import threading
 import warnings
 from collections import deque
@@ -57,14 +58,15 @@ class Block:
 
     def __init__(self, device: CLDevice, nbytes: int) -> None:
         flags = cl.svm_mem_flags.READ_WRITE
-        self._queue = device.queue
+        self._device = device
         self._memory = cl.SVMAllocation(device.context, max(nbytes, 1), ALIGNMENT, flags)
         self.address: int = self._memory.svm_ptr
 
     def __del__(self) -> None:
         # a kernel's error is that of the next call which waits
-        with contextlib.suppress(cl.Error):
-            self._queue.finish()
+        if not self._device.is_forked:
+            with contextlib.suppress(cl.Error):
+                self._device.queue.finish()
 
 
 def shared_memory(address: int, nbytes: int = 1) -> Any:
@@ -162,6 +164,7 @@ class CLDevice(Compiled):
         self.device = name
         self.context, self.card = context, card
         self.launched: deque[str] = deque(maxlen=NAMED_LAUNCHES)
+        self._process = os.getpid()
         properties = cl.command_queue_properties.PROFILING_ENABLE
         self.queue = cl.CommandQueue(context, card, properties=properties)
         target = opencl_target(
@@ -180,6 +183,11 @@ class CLDevice(Compiled):
             dtypes=target.dtypes,
         )
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether another process opened it: the threads of its driver are not in this one."""
+        return os.getpid() != self._process
+
     def synchronize(self) -> None:
         with self.errors("the wait for all launches"):
             self.queue.finish()
@@ -187,7 +195,15 @@ class CLDevice(Compiled):
 
     @contextlib.contextmanager
     def errors(self, step: str) -> Iterator[None]:
-        """Raises an error of OpenCL in `step` as DeviceError, with the kernels it may come from."""
+        """Raises an error of OpenCL in `step` as DeviceError, with the kernels it may come from.
+
+        Raises DeviceError in a forked process, where a driver may wait for ever.
+        """
+        if self.is_forked:
+            raise DeviceError(
+                f"{self.device} was opened before this process was forked, and OpenCL does not "
+                "survive that; start processes by multiprocessing's method 'spawn' or 'forkserver'"
+            )
         try:
             yield
         except cl.Error as error:

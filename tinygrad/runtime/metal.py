@@ -100,15 +100,15 @@ class MetalProgram:
         """Launches the kernel. Waits for it if `wait`, and returns its time in seconds."""
         if not launch.items:
             return 0.0 if wait else None
-        if wait:
-            # a command buffer of its own, whose times are those of the kernel
-            self.device.commit()
         with self.device.lock:
+            if wait:
+                # a command buffer of its own, whose times are those of the kernel
+                self.device.commit()
             self._encode(self.device.encoder(self.name), buffers, values, launch)
-        if not wait:
-            self.device.commit_if_full()
-            return None
-        command = self.device.commit()
+            if not wait:
+                self.device.commit_if_full()
+                return None
+            command = self.device.commit()
         self.device.synchronize()
         return float(command.GPUEndTime() - command.GPUStartTime())
 
@@ -132,7 +132,7 @@ class MetalProgram:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """A command buffer with the encoder of its launches, and the names of the kernels."""
 
@@ -186,11 +186,15 @@ class MetalDevice(Compiled):
             return batch.command
 
     def synchronize(self) -> None:
-        self.commit()
         with self.lock:
-            batches, self._committed = self._committed, []
+            self.commit()
+            batches = list(self._committed)
         for batch in batches:
             batch.command.waitUntilCompleted()
+        with self.lock:
+            # until then, another thread has to wait for them too; the first raises their errors
+            batches = [batch for batch in batches if batch in self._committed]
+            self._committed = self._committed[len(batches) :]
         for batch in batches:
             error = batch.command.error()
             if error is not None:

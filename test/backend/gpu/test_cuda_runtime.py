@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import re
@@ -146,14 +147,17 @@ def test_an_error_after_a_wait_names_the_only_kernel_since(gpu: Any) -> None:
 
 
 @only_cuda
-def test_a_forked_process_is_told_to_be_spawned() -> None:
+@pytest.mark.parametrize("opens", [False, True])
+def test_a_forked_process_is_told_to_be_spawned(opens: bool) -> None:
+    from tinygrad.runtime.cuda import open_device
+
     x = Tensor.ones(4).contiguous().realize()
     child = os.fork()
     if not child:
         try:
-            (x + 1).realize()
+            open_device(nth(0)) if opens else (x + 1).realize()
         except DeviceError as error:
-            os._exit(0 if "opened before this process was forked" in str(error) else 1)
+            os._exit(0 if "cannot be used: this process was forked" in str(error) else 1)
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert (x + 1).tolist() == [2] * 4
@@ -171,6 +175,49 @@ def test_copies_of_any_size_leave_the_host_free(nbytes: int) -> None:
     copy_buffer(other, buffer)
     np.testing.assert_array_equal(buffer.numpy(), content)
     np.testing.assert_array_equal(other.numpy(), content)
+
+
+@only_cuda
+def test_copies_of_pinned_memory_leave_the_host_free(gpu: Any) -> None:
+    from tinygrad.runtime.support.cuda.driver import driver
+
+    pinned = gpu.check(driver.cuMemHostAlloc(64, 0))
+    given = (ctypes.c_char * 64).from_address(int(pinned))
+    given[:] = bytes(range(64))
+    # two: the first may be read while the second is issued
+    buffers = [Buffer(nth(0), 64, dtypes.uint8).allocate() for _ in range(2)]
+    for buffer in buffers:
+        buffer.copyin(memoryview(given))
+    given[:] = bytes(64)
+    assert all(buffer.numpy().tolist() == list(range(64)) for buffer in buffers)
+    gpu.check(driver.cuMemFreeHost(pinned))
+
+
+@only_cuda
+def test_gpus_with_too_many_peers_copy_through_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tinygrad.runtime.support.cuda import memory as cuda_memory
+
+    too_many = (cuda_memory.driver.CUresult.CUDA_ERROR_TOO_MANY_PEERS,)
+    monkeypatch.setattr(cuda_memory.driver, "cuCtxEnablePeerAccess", lambda *_: too_many)
+    monkeypatch.setattr(cuda_memory, "_asked", set())
+    x = Tensor.arange(8, device=nth(0)).contiguous().realize()
+    assert x.to(nth(1)).realize().tolist() == list(range(8))
+
+
+@only_cuda
+def test_a_driver_older_than_the_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tinygrad.runtime.support.cuda import driver as cuda_driver
+    from tinygrad.runtime.support.cuda import program
+
+    device = Device[nth(0)]
+    monkeypatch.setattr(program.nvrtc, "version", lambda: (13, 0))
+    with pytest.raises(DeviceError, match="INVALID_IMAGE") as shown:
+        device.runtime("f", b"no machine code of any kind")
+    assert "NVRTC" not in str(shown.value)
+    monkeypatch.setattr(cuda_driver.driver, "cuDriverGetVersion", lambda: (0, 12040))
+    message = r"NVRTC 13\.0 .* CUDA 12\.4; update .*install 'cuda-bindings\[all\]==12\.4\.\*'"
+    with pytest.raises(DeviceError, match=message):
+        device.runtime("f", b"no machine code of any kind")
 
 
 @only_cuda

@@ -125,6 +125,7 @@ class StandIn:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.memory: dict[int, Any] = {}
+        self.current = 0
         self.launches: list[tuple[int, int, int]] = []
         self.fails: dict[str, int] = {}
         self.hipGetErrorName = lambda status: f"hipError{status}".encode()
@@ -142,6 +143,12 @@ class StandIn:
             return status
 
         return call
+
+    def _SetDevice(self, number: Any) -> None:
+        self.current = getattr(number, "value", number)
+
+    def _GetDevice(self, number: Any) -> None:
+        number._obj.value = self.current
 
     def _GetDeviceCount(self, count: Any) -> None:
         count._obj.value = 2
@@ -219,6 +226,29 @@ def test_copies_between_gpus_do_not_go_through_the_host(rocm: StandIn) -> None:
     assert allocators[0].copy_from(second.handle, allocators[1], first.handle, 16)
     assert rocm.calls.count("hipMemcpyAsync") == before + 1
     assert second.numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_a_finalizer_leaves_the_gpu_of_the_thread_and_its_errors_to_the_next_call(
+    rocm: StandIn,
+) -> None:
+    buffers = [Buffer(name, 4, dtypes.float32).allocate() for name in ("AMD", "AMD:1")]
+    assert rocm.current == 1
+    allocator = Device["AMD"].allocator
+    allocator._free(buffers[0].handle, 16)
+    assert "hipFree" in rocm.calls and rocm.current == 1
+    rocm.fails["hipFree"] = 700
+    allocator._free(buffers[1].handle, 16)
+
+
+def test_a_forked_process_is_told_to_be_spawned(rocm: StandIn) -> None:
+    buffer = Buffer("AMD", 4, dtypes.float32).allocate()
+    hip_of_parent = Device["AMD"].hip
+    hip_of_parent._process += 1
+    before = len(rocm.calls)
+    with pytest.raises(DeviceError, match="AMD was opened before this process was forked.*spawn"):
+        buffer.numpy()
+    assert len(rocm.calls) == before
+    hip_of_parent._process -= 1
 
 
 def test_errors_name_the_call_and_the_last_kernels(rocm: StandIn) -> None:

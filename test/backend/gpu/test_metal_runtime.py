@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -41,6 +41,8 @@ class Command:
         self.launches: list[tuple[int, int]] = []
         self.fails = fails
         self.is_done = False
+        # what another thread does while one waits
+        self.meanwhile: Callable[[], None] | None = None
         self._arguments: dict[int, Any] = {}
 
     def computeCommandEncoder(self) -> Command:
@@ -67,6 +69,9 @@ class Command:
         assert self.calls[-1] == "end", "the encoder is open"
 
     def waitUntilCompleted(self) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
         self.is_done = True
         for arguments in self.calls[:-1]:
             buffer, offset = arguments[0]
@@ -148,6 +153,23 @@ def test_launches_are_one_command_buffer_until_somebody_reads(gpu: Gpu) -> None:
     assert program(output, source, launch=LaunchShape(1), wait=True) == 0.5
     assert program(output, source, launch=LaunchShape(0), wait=True) == 0.0
     assert len(gpu.commands) == 2
+
+
+def test_a_thread_waits_for_what_another_one_is_waiting_for(gpu: Gpu) -> None:
+    device = REGISTRY["METAL"]
+    output, source = buffers(2)
+    device.runtime("k_1", b"kernel")(output, source, launch=LaunchShape(1))
+    (command,) = gpu.commands
+    found: list[bool] = []
+
+    def other_thread() -> None:
+        device.synchronize()
+        found.append(command.is_done)
+
+    command.meanwhile = other_thread
+    device.synchronize()
+    assert found == [True]
+    assert device._committed == []
 
 
 def test_a_full_command_buffer_is_committed(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ for the CPU. Three logical devices share one card.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 
@@ -282,3 +283,15 @@ def test_a_sum_without_its_barrier_is_wrong(monkeypatch: pytest.MonkeyPatch) -> 
     wrong = Tensor(x, device="CL").sum(axis=0).numpy()
     assert removed == 1
     assert not np.array_equal(wrong, x.sum(axis=0))
+
+
+def test_a_forked_process_is_told_to_be_spawned() -> None:
+    x = Tensor.ones(4, device="CL").contiguous().realize()
+    child = os.fork()
+    if not child:
+        try:
+            x.tolist()
+        except DeviceError as error:
+            os._exit(0 if "opened before this process was forked" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -145,6 +145,7 @@ API cuDeviceCanAccessPeer(int *can, int device, int peer) {
 }
 
 API cuDeviceGetP2PAttribute(int *value, int, int device, int peer) {
+  if (device == peer) return INVALID_DEVICE;
   *value = settings().peers && device != peer;
   return SUCCESS;
 }

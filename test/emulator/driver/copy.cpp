@@ -14,15 +14,28 @@ namespace {
 
 void *at(DevicePointer pointer) { return reinterpret_cast<void *>(pointer); }
 
+// Whether memory was not freed before the work that uses it. Fails the context otherwise.
+bool is_there(Context &context, const Place &place) {
+  if (place.is_pageable || find_allocation(place.begin)) return true;
+  report(format("a copy on device %d uses memory that was freed before it ran", context.device));
+  context.fail(ILLEGAL_ADDRESS);
+  return false;
+}
+
 Result enqueue(Context &context, void *handle, const Place &target, const Place &source,
                size_t bytes) {
   Stream &stream = context.stream(handle);
   if (source.is_pageable) {
     // the driver reads pageable memory before it returns
     auto staged = std::make_shared<std::vector<char>>(source.begin, source.begin + bytes);
-    stream.push([target, staged] { std::memcpy(target.begin, staged->data(), staged->size()); });
+    stream.push([&context, target, staged] {
+      if (is_there(context, target)) std::memcpy(target.begin, staged->data(), staged->size());
+    });
   } else {
-    stream.push([=] { std::memmove(target.begin, source.begin, bytes); });
+    stream.push([=, &context] {
+      if (is_there(context, target) && is_there(context, source))
+        std::memmove(target.begin, source.begin, bytes);
+    });
   }
   if (target.is_pageable) stream.end().wait();
   return static_cast<Result>(context.failure);

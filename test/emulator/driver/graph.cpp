@@ -40,7 +40,11 @@ struct FillDescription {
   void *context;
 };
 
-using NodeWork = std::function<void()>;
+struct NodeWork {
+  std::function<void()> run;
+  // of the kernel, or of the memory: an executable graph is not changed to others
+  std::vector<int> devices;
+};
 
 struct Node {
   NodeWork work;
@@ -77,7 +81,7 @@ void ExecutableGraph::run() const {
       chosen = i;
       if (!settings().backwards) break;
     }
-    if (steps[chosen].work) steps[chosen].work();
+    if (steps[chosen].work.run) steps[chosen].work.run();
     done[chosen] = true;
   }
 }
@@ -85,9 +89,10 @@ void ExecutableGraph::run() const {
 Result launch_work(const LaunchDescription &description, NodeWork *work) {
   std::shared_ptr<Launch> launch;
   if (Result wrong = Launch::make(description, &launch)) return wrong;
-  *work = [launch] {
+  auto run = [launch] {
     if (!launch->context().failure) launch->run();
   };
+  *work = {run, {launch->context().device}};
   return SUCCESS;
 }
 
@@ -102,12 +107,17 @@ Result place_of(const CopyDescription::Side &side, size_t bytes, Place *place) {
 
 Result copy_work(Context &context, const CopyDescription &description, NodeWork *work) {
   if (description.rows > 1 || description.depth > 1) return NOT_SUPPORTED;
+  if (!description.bytes || !description.rows || !description.depth) {
+    report("a node of a graph copies nothing");
+    return INVALID_VALUE;
+  }
   Place target, source;
   size_t bytes = description.bytes;
   if (Result wrong = place_of(description.target, bytes, &target)) return wrong;
   if (Result wrong = place_of(description.source, bytes, &source)) return wrong;
   if (Result wrong = check_copy(context, target, source)) return wrong;
-  *work = [=] { std::copy(source.begin, source.begin + bytes, target.begin); };
+  auto run = [=] { std::copy(source.begin, source.begin + bytes, target.begin); };
+  *work = {run, {target.device, source.device}};
   return SUCCESS;
 }
 
@@ -115,7 +125,7 @@ Result fill_work(Context &context, const FillDescription &description, NodeWork 
   if (description.rows > 1) return NOT_SUPPORTED;
   Fill fill{description.target, description.value, description.bytes_each, description.count};
   if (Result wrong = fill.check(context)) return wrong;
-  *work = [fill] { fill.run(); };
+  *work = {[fill] { fill.run(); }, {context.device}};
   return SUCCESS;
 }
 
@@ -131,7 +141,12 @@ Result add(Node **handle, Graph *graph, Node *const *after, size_t count, NodeWo
 Result replace(ExecutableGraph *graph, const Node *node, NodeWork work) {
   auto found = graph->numbers.find(node);
   if (found == graph->numbers.end()) return INVALID_VALUE;
-  graph->steps[found->second].work = std::move(work);
+  NodeWork &before = graph->steps[found->second].work;
+  if (before.devices != work.devices) {
+    report("a node of an executable graph is changed to another device");
+    return INVALID_VALUE;
+  }
+  before = std::move(work);
   return SUCCESS;
 }
 

@@ -94,6 +94,7 @@ Result Launch::check_pointers() const {
 }
 
 void Launch::run() {
+  if (module_->is_unloaded) return fail(LAUNCH_FAILED, "its module was unloaded before it ran");
   size_t threads = volume(grid_) * volume(size_);
   size_t workers = std::min<size_t>(settings().threads, threads / THREADS_WORTH_A_WORKER);
   run_workers(is_checked_ || workers < 1 ? 1 : workers);

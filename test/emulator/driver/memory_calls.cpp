@@ -28,11 +28,16 @@ API cuMemAllocAsync(DevicePointer *pointer, size_t bytes, void *) {
   return cuMemAlloc_v2(pointer, bytes);
 }
 
-// Waits for all work, as the real call does.
+// Waits for the work of the device that owns the memory, and of no other one.
 API cuMemFree_v2(DevicePointer pointer) {
-  std::lock_guard<std::recursive_mutex> guard(driver_lock());
-  for (Context *context : Context::all()) context->synchronize();
-  return release(at(pointer)) ? SUCCESS : INVALID_VALUE;
+  return in_context([&](Context &) {
+    const Allocation *allocation = find_allocation(at(pointer));
+    if (!allocation || allocation->device == HOST) return INVALID_VALUE;
+    Context &owner = Context::primary(allocation->device);
+    owner.synchronize();
+    if (!release(at(pointer))) return INVALID_VALUE;
+    return static_cast<Result>(owner.failure);
+  });
 }
 
 API cuMemFreeAsync(DevicePointer pointer, void *handle) {
@@ -86,7 +91,14 @@ API cuMemHostAlloc(void **pointer, size_t bytes, unsigned) {
 
 API cuMemAllocHost_v2(void **pointer, size_t bytes) { return cuMemHostAlloc(pointer, bytes, 0); }
 
-API cuMemFreeHost(void *pointer) { return cuMemFree_v2(reinterpret_cast<DevicePointer>(pointer)); }
+// Waits for nothing: a copy that is not done uses freed memory.
+API cuMemFreeHost(void *pointer) {
+  return in_context([&](Context &) {
+    const Allocation *allocation = find_allocation(pointer);
+    bool is_freed = allocation && allocation->device == HOST && release(pointer);
+    return is_freed ? SUCCESS : INVALID_VALUE;
+  });
+}
 
 API cuMemHostGetDevicePointer_v2(DevicePointer *device_pointer, void *pointer, unsigned) {
   *device_pointer = reinterpret_cast<DevicePointer>(pointer);
@@ -102,6 +114,5 @@ API cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned) {
 
 API cuMemHostUnregister(void *pointer) {
   std::lock_guard<std::recursive_mutex> guard(driver_lock());
-  for (Context *context : Context::all()) context->synchronize();
   return unregister_host(pointer) ? SUCCESS : INVALID_VALUE;
 }

@@ -131,9 +131,10 @@ API cuModuleLoadDataEx(std::shared_ptr<Module> **handle, const char *image, unsi
   return cuModuleLoadData(handle, image);
 }
 
-// Work that was launched keeps the module until it is done.
+// Waits for nothing: a kernel that is not done, or is in a graph, cannot run any more.
 API cuModuleUnload(std::shared_ptr<Module> *handle) {
   std::lock_guard<std::recursive_mutex> guard(driver_lock());
+  (*handle)->is_unloaded = true;
   delete handle;
   return SUCCESS;
 }

@@ -43,6 +43,7 @@ struct Module {
   const LoadedCopy &loaded_copy(size_t number) const { return *copies_[number]; }
 
   Context *const context;
+  bool is_unloaded = false;  // by the program; launches that were not done keep its code
 
  private:
   void note_use();

@@ -24,10 +24,13 @@ from tinygrad.device import DeviceError
 LOCK = threading.RLock()
 SUCCESS = driver.CUresult.CUDA_SUCCESS
 OUT_OF_MEMORY = driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+NOT_INITIALIZED = driver.CUresult.CUDA_ERROR_NOT_INITIALIZED
 # a kernel failed: the context is lost, and every later call gives the same error
 STICKY = frozenset(
     {
         driver.CUresult.CUDA_ERROR_ASSERT,
+        driver.CUresult.CUDA_ERROR_CONTEXT_IS_DESTROYED,
+        driver.CUresult.CUDA_ERROR_ECC_UNCORRECTABLE,
         driver.CUresult.CUDA_ERROR_HARDWARE_STACK_ERROR,
         driver.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS,
         driver.CUresult.CUDA_ERROR_ILLEGAL_INSTRUCTION,
@@ -36,9 +39,14 @@ STICKY = frozenset(
         driver.CUresult.CUDA_ERROR_LAUNCH_FAILED,
         driver.CUresult.CUDA_ERROR_LAUNCH_TIMEOUT,
         driver.CUresult.CUDA_ERROR_MISALIGNED_ADDRESS,
+        driver.CUresult.CUDA_ERROR_NVLINK_UNCORRECTABLE,
     }
 )
 LIBRARY = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
+FORKED = (
+    "this process was forked from one that used CUDA, which does not survive that; start "
+    "processes by multiprocessing's method 'spawn' or 'forkserver'"
+)
 RECENT_KERNELS = 8
 """Kernels that the message of a late error names."""
 # streams that do not wait for the default stream, and events that other streams may wait for
@@ -81,6 +89,9 @@ def start_driver(name: str) -> None:
             f"{name} needs NVIDIA's driver, whose library (libcuda) is not on this machine: "
             "install it from nvidia.com/drivers; in a container, pass the GPU: --gpus all"
         ) from error
+    if code == NOT_INITIALIZED:
+        # what the driver says in a child of a process that used it, by this library or another
+        raise DeviceError(f"{name} cannot be used: {FORKED}")
     if code:
         try:
             check((code,), name)
@@ -147,13 +158,10 @@ class Gpu:
         Raises DeviceError in a forked process, and after an error in a kernel.
         """
         if self.is_forked:
-            raise DeviceError(
-                f"{self.name} was opened before this process was forked, and CUDA does not survive "
-                "that; start processes by multiprocessing's method 'spawn' or 'forkserver'"
-            )
+            raise DeviceError(f"{self.name} cannot be used: {FORKED}")
         if self._error is not None:
             raise self._error
-        driver.cuCtxSetCurrent(self.context)
+        self.check(driver.cuCtxSetCurrent(self.context))
 
     @contextlib.contextmanager
     def finalizing(self) -> Iterator[bool]:

@@ -22,7 +22,8 @@ PIECE_BYTES = 4 << 20
 """Bytes of a piece of pinned memory."""
 PIECES = 4
 DIRECT_BYTES = 64 << 10
-"""Copies up to this size are left to the driver, which has pinned memory of its own."""
+"""Copies of pageable memory up to this size are left to the driver, which stages them itself."""
+MEMORY_TYPE = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 KEPT_SHARE = 4
 """At most one of so many parts of the memory is kept for reuse."""
 
@@ -64,7 +65,7 @@ class Staging:
     def upload(self, address: int, host: int, nbytes: int) -> None:
         """Copies host bytes to the GPU; they may change when this returns."""
         gpu = self._gpu
-        if nbytes <= DIRECT_BYTES:
+        if nbytes <= DIRECT_BYTES and _is_pageable(host):
             gpu.check(driver.cuMemcpyHtoDAsync(address, host, nbytes, gpu.copies))
             return
         for start, size in _pieces(nbytes):
@@ -90,6 +91,15 @@ class Staging:
             issued.append((piece, start, size))
         for each in issued:
             _fetch(host, *each)
+
+
+def _is_pageable(host: int) -> bool:
+    """Whether the driver reads host memory before a copy returns.
+
+    It reads pinned memory, which another library may have allocated, when the copy is done.
+    """
+    code, _ = driver.cuPointerGetAttribute(MEMORY_TYPE, host)
+    return bool(code)
 
 
 def _pieces(nbytes: int) -> Iterator[tuple[int, int]]:
@@ -146,7 +156,9 @@ class CudaAllocator(Allocator):
     def _free(self, handle: int, nbytes: int) -> None:
         with self.gpu.finalizing() as can_free:
             if can_free:
-                self.gpu.check(driver.cuMemFree(handle))
+                # it waits, and so gets the error of a kernel, which the next call raises
+                with contextlib.suppress(CudaError):
+                    self.gpu.check(driver.cuMemFree(handle))
 
 
 def copy_between(to: Gpu, destination: int, origin: Gpu, source: int, nbytes: int) -> bool:
@@ -201,6 +213,13 @@ NOT_PEERS = frozenset(
         driver.CUresult.CUDA_ERROR_PEER_ACCESS_NOT_ENABLED,
     }
 )
+# without NVSwitch, a GPU has 8 peers at most: the driver copies between others through the host
+PEERS_OR_TOO_MANY = frozenset(
+    {
+        driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
+        driver.CUresult.CUDA_ERROR_TOO_MANY_PEERS,
+    }
+)
 _asked: set[tuple[int, int]] = set()
 """Pairs of GPUs that were made peers where they can be: the first accesses memory of the second."""
 
@@ -212,11 +231,10 @@ def enable_peers(a: Gpu, b: Gpu) -> None:
     for one, other in ((a, b), (b, a)):
         if (one.ordinal, other.ordinal) in _asked:
             continue
-        _asked.add((one.ordinal, other.ordinal))
         one.activate()
-        if not one.check(driver.cuDeviceCanAccessPeer(one.device, other.device)):
-            continue
-        (code,) = driver.cuCtxEnablePeerAccess(other.context, 0)
-        if code != driver.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
-            one.check((code,))
+        if one.check(driver.cuDeviceCanAccessPeer(one.device, other.device)):
+            (code,) = driver.cuCtxEnablePeerAccess(other.context, 0)
+            if code not in PEERS_OR_TOO_MANY:
+                one.check((code,))
+        _asked.add((one.ordinal, other.ordinal))
     a.activate()

@@ -30,7 +30,7 @@ def compile_cuda(source: str, architecture: str) -> bytes:
     options = (*OPTIONS, option)
     if not CACHELEVEL:
         return _compile(source, options, is_cubin)
-    parts = (_version(), *options, source)
+    parts = ("{}.{}".format(*version()), *options, source)
     key = hashlib.sha256("|".join(parts).encode()).digest()
     cached = diskcache.get("nvrtc", key)
     if cached is not None:
@@ -56,9 +56,10 @@ def _nvrtc() -> Any:
 
 
 @functools.cache
-def _version() -> str:
+def version() -> tuple[int, int]:
+    """The version of NVRTC."""
     _, major, minor = _nvrtc().nvrtcVersion()
-    return f"{major}.{minor}"
+    return int(major), int(minor)
 
 
 @functools.cache

@@ -12,7 +12,8 @@ from cuda.bindings import driver
 from tinygrad.device import Buffer
 from tinygrad.renderer.target import LaunchShape
 from tinygrad.renderer.tensor_map import TensorMap
-from tinygrad.runtime.support.cuda.driver import LOCK, Gpu
+from tinygrad.runtime.support.cuda import nvrtc
+from tinygrad.runtime.support.cuda.driver import LOCK, CudaError, Gpu
 from tinygrad.runtime.support.cuda.tensor_map import EncodedMap, encode
 
 STATIC_SHARED_BYTES = 48 << 10
@@ -28,7 +29,7 @@ class CudaProgram:
         self.gpu = gpu
         with LOCK:
             gpu.activate()
-            self._module = gpu.check(driver.cuModuleLoadData(code))
+            self._module = _load(gpu, code)
             self.function = gpu.check(driver.cuModuleGetFunction(self._module, name.encode()))
         self._shared = STATIC_SHARED_BYTES
         self._arguments = Arguments(0)
@@ -88,6 +89,23 @@ class CudaProgram:
         if nbytes > self._shared:
             self.gpu.check(driver.cuFuncSetAttribute(self.function, MAX_SHARED, nbytes))
             self._shared = nbytes
+
+
+def _load(gpu: Gpu, code: bytes) -> Any:
+    """The module of a cubin. Raises CudaError, which says so if the driver is older than NVRTC."""
+    try:
+        return gpu.check(driver.cuModuleLoadData(code))
+    except CudaError as error:
+        version = gpu.check(driver.cuDriverGetVersion())
+        known, compiler = (version // 1000, version % 1000 // 10), nvrtc.version()
+        if known >= compiler:
+            raise
+        have, need = ("{}.{}".format(*x) for x in (known, compiler))
+        raise CudaError(
+            f"{error}: NVRTC {need} compiled it for a newer driver than this one, which is made "
+            f"for CUDA {have}; update the driver, or pip install 'cuda-bindings[all]=={have}.*'",
+            error.code,
+        ) from error
 
 
 class Arguments:

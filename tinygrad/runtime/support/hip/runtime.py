@@ -6,8 +6,10 @@ after one fails, and its message names the kernels that were launched since the 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import os
 import re
 from collections import deque
 from typing import Any
@@ -49,14 +51,30 @@ class Hip:
         self.name = name
         self.ordinal = ordinal
         self._library = library
+        self._process = os.getpid()
         self._recent: deque[str] = deque(maxlen=RECENT_KERNELS)
         self.stream = ctypes.c_void_p()
         self.call("hipStreamCreateWithFlags", ctypes.byref(self.stream), NON_BLOCKING)
 
     def call(self, function: str, *arguments: Any) -> None:
         """Calls a function of the runtime. Raises MemoryError or DeviceError."""
+        if os.getpid() != self._process:
+            raise DeviceError(
+                f"{self.name} was opened before this process was forked, and ROCm does not survive "
+                "that; start processes by multiprocessing's method 'spawn' or 'forkserver'"
+            )
         self.check("hipSetDevice", self._library.hipSetDevice(self.ordinal))
         self.check(function, getattr(self._library, function)(*arguments))
+
+    def finalize(self, function: str, *arguments: Any) -> None:
+        """A call of a finalizer, which runs between any two others of a thread: it leaves the GPU
+        of the thread as it was. The next call raises what went wrong.
+        """
+        current = ctypes.c_int(self.ordinal)
+        self._library.hipGetDevice(ctypes.byref(current))
+        with contextlib.suppress(DeviceError):
+            self.call(function, *arguments)
+        self._library.hipSetDevice(current)
 
     def check(self, function: str, status: int) -> None:
         """Raises the exception of a status that is not success."""
