@@ -79,7 +79,7 @@ def test_integer_power_is_exact_and_wraps() -> None:
     compare([base], lambda x: x**5, lambda x: x**5)
     exponent = np.array([3, 4, 5, 0, 6, 30, 19, 11], np.int32)
     compare([base, exponent], operator.pow, operator.pow)
-    small = np.array([2, 3, 15, 255], np.uint8)
+    small = np.array([0, 2, 3, 15, 129, 255], np.uint8)
     compare([small, small[::-1].copy()], operator.pow, operator.pow)
 
 

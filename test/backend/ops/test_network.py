@@ -102,6 +102,16 @@ def test_binary_cross_entropy_of_saturated_probabilities_is_finite() -> None:
     )
 
 
+@pytest.mark.parametrize("loss", ["cross_entropy", "sparse_categorical_crossentropy"])
+def test_cross_entropy_ignores_other_classes_of_probability_zero(loss: str) -> None:
+    logits = Tensor([[0.0, -math.inf, 1.0]], dtype=dtypes.float64, requires_grad=True)
+    found = getattr(logits, loss)(Tensor([0]))
+    np.testing.assert_allclose(found.item(), math.log1p(math.e), 1e-14)
+    (gradient,) = found.gradient(logits)
+    share = 1 / (1 + math.exp(-1))
+    np.testing.assert_allclose(gradient.numpy(), [[-share, 0, share]], 1e-14)
+
+
 def test_second_gradient_of_cross_entropy() -> None:
     compare(
         [*arrays([(4, 5)]), LABELS],

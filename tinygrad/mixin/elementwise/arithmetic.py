@@ -429,7 +429,7 @@ def _integer_power(base: UOp, exponent: UOp) -> UOp:
     is_unit = base.eq(one) | base.eq(const_node(-1, base.dtype))
     is_zero = (exponent < none) & is_unit.ne(const_node(True, dtypes.bool))
     result = None
-    for bit in range(base.dtype.itemsize * 8 - 1):
+    for bit in range(base.dtype.itemsize * 8 - (not dtypes.is_unsigned(base.dtype))):
         is_set = (exponent & const_node(1 << bit, exponent.dtype)).ne(none)
         factor = is_set.where(base, one)
         result = factor if result is None else result.alu(Ops.MUL, factor)

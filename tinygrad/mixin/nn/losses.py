@@ -83,6 +83,15 @@ class LossMixin(GatherMixin, ActivationMixin):
         checked: Self = _is_class(Y, classes).where(selected, math.nan)
         return checked
 
+    def _loss_of_classes(self, Y: Self, label_smoothing: float) -> Self:
+        """The cross entropy of logits (..., classes), with classes (...), of each sample."""
+        # log_softmax is `shifted` minus the logarithm, which is one number a sample
+        shifted, _, total = self._shifted_exp(-1)
+        target = shifted._select_target_class(Y)
+        if label_smoothing:
+            target = (1 - label_smoothing) * target + label_smoothing * shifted.mean(-1)
+        return total.squeeze(-1).log() - target
+
     @in_float32
     def sparse_categorical_crossentropy(
         self,
@@ -104,12 +113,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         _check_smoothing(label_smoothing)
         if reduction not in _REDUCTIONS:
             raise ArgumentError(f"reduction={reduction!r} is none of {', '.join(_REDUCTIONS)}")
-        # log_softmax is `shifted` minus the logarithm, which is one number a sample
-        shifted, _, total = self._shifted_exp(-1)
-        target = shifted._select_target_class(Y)
-        if label_smoothing:
-            target = (1 - label_smoothing) * target + label_smoothing * shifted.mean(-1)
-        loss = total.squeeze(-1).log() - target
+        loss = self._loss_of_classes(Y, label_smoothing)
         counts = Y.ne(ignore_index)
         loss = counts.where(loss, 0)
         if reduction != "mean":
@@ -135,20 +139,16 @@ class LossMixin(GatherMixin, ActivationMixin):
         axis = 0 if self._with_axes("cross_entropy").ndim == 1 else 1
         classes = self.shape[axis]
         others = (*self.shape[:axis], *self.shape[axis + 1 :])
-        is_class = None
         if Y.shape == others:
-            expected, is_class = Y.one_hot(classes), _is_class(Y, classes)
-            Y = expected.permute((*range(axis), Y.ndim, *range(axis, Y.ndim)))
-        elif Y.shape != self.shape:
+            order = (*(i for i in range(self.ndim) if i != axis), axis)
+            return self.permute(order)._loss_of_classes(Y, label_smoothing)._reduced_loss(reduction)
+        if Y.shape != self.shape:
             raise ArgumentError(
                 f"cross_entropy: targets {Y.shape} do not fit logits {self.shape}; give classes "
                 f"{others}, or probabilities of the shape of the logits"
             )
         target = (1 - label_smoothing) * Y + label_smoothing / int(classes)
-        loss = (self.log_softmax(axis) * target).sum(axis).neg()
-        if is_class is not None:
-            loss = is_class.where(loss, math.nan)
-        return loss._reduced_loss(reduction)
+        return (self.log_softmax(axis) * target).sum(axis).neg()._reduced_loss(reduction)
 
     @in_float32
     def nll_loss(
