@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from contextvars import ContextVar
 from operator import attrgetter, is_
 from typing import Any
@@ -67,16 +67,25 @@ class Closure:
         # a lazy tensor may be used too, if what it reads is
         lazy = recording.lazy_reading(touched - written, named)
         if hidden or lazy:
-            more = Survey(recording.roots, all_attributes=True)
-            reached = {id(x): x for x in more.tensors() if id(x) in hidden or id(x) in lazy}
-            links += [link for link in more.links if link.is_tensor and id(link.value) in reached]
+            reached, further = _reached_by_attributes(recording, hidden, lazy)
+            links += further
             named |= reached
             hidden = {key: x for key, x in hidden.items() if key not in reached}
-            _check_held(hidden, more.opaque)
         self._tensors = list(named.values())
         self._nodes = [found.node(x) for x in self._tensors]
         # tensors that no link leads to must stay what they are
         self._hidden = [(weakref.ref(x), found.node(x)) for x in hidden.values()]
+        self._note_memory(written, inputs, [x for x in survey.tensors() if x.requires_grad])
+        sizes = [(x, size) for x, size in survey.sizes if len(x) == size]
+        absent = [(x, name) for x, name in survey.absent if name not in x]
+        self._guards = Guards(links, sizes, survey.arrays, set(named), absent)
+
+    def _note_memory(
+        self, written: set[Buffer], inputs: Inputs, differentiated: Iterable[Tensor]
+    ) -> None:
+        """Note the memory of the tensors, which of it the function wrote, and where the inputs are
+        in it.
+        """
         bases = {view_base(node) for node in [*self._nodes, *(node for _, node in self._hidden)]}
         self._bases = {node for node in bases if node.op is Ops.BUFFER}
         self._written = {node for node in self._bases if is_within(node, written)}
@@ -84,16 +93,13 @@ class Closure:
         """The tensors that the function wrote to."""
         self._assigned = {i for i, node in enumerate(inputs.nodes) if is_within(node, written)}
         # with these as an argument, the gradient by both is that of one tensor
-        leaves = {view_base(x.uop) for x in survey.tensors() if x.requires_grad}
+        leaves = {view_base(x.uop) for x in differentiated}
         self._known = self._bases | leaves | _memory_below(self._tensors)
         # the memory that no other input may be in
         self._apart = self._written | leaves
         self._aliases = self._aliases_of(inputs)
         self.reads_inputs = bool(self._aliases)
         """Whether inputs are in the memory of these tensors."""
-        sizes = [(x, size) for x, size in survey.sizes if len(x) == size]
-        absent = [(x, name) for x, name in survey.absent if name not in x]
-        self._guards = Guards(links, sizes, survey.arrays, set(named), absent)
 
     def is_unchanged(self, inputs: Inputs) -> bool:
         """Whether the function would use the same tensors and values, and arguments are in the
@@ -215,8 +221,22 @@ def _is_followed(link: Link, named: dict[int, Tensor], recording: Recording) -> 
     return any(id(x) in named for x in Survey([value]).tensors())
 
 
-def _check_held(hidden: dict[int, Tensor], opaque: Iterable[Any]) -> None:
-    """Raise JitError if one of the `opaque` objects holds one of these tensors."""
+def _reached_by_attributes(
+    recording: Recording, hidden: Collection[int], lazy: Container[int]
+) -> tuple[dict[int, Tensor], list[Link]]:
+    """The tensors of `hidden` and `lazy` that any attribute leads to, by id, and their links.
+
+    Raises JitError if an object that cannot be followed holds one of the others of `hidden`.
+    """
+    survey = Survey(recording.roots, all_attributes=True)
+    reached = {id(x): x for x in survey.tensors() if id(x) in hidden or id(x) in lazy}
+    links = [link for link in survey.links if link.is_tensor and id(link.value) in reached]
+    _check_held({key for key in hidden if key not in reached}, survey.opaque)
+    return reached, links
+
+
+def _check_held(hidden: Collection[int], opaque: Iterable[Any]) -> None:
+    """Raise JitError if one of the `opaque` objects holds one of these tensors, given by id."""
     for holder in opaque if hidden else ():
         found = next((x for x in _reached_from(holder) if id(x) in hidden), None)
         if found is not None:

@@ -339,17 +339,22 @@ def test_many_clients_get_their_own_replies(client: Any, site: Site) -> None:
 def test_a_client_that_disconnects_frees_its_slot(stream: bool) -> None:
     model = FakeModel(always_replies("x" * 100_000), max_context=200_000, step_s=0.001)
     with served(model, max_running=1, max_waiting=1) as site:
-        body = json.dumps({"messages": [USER], "stream": stream}).encode()
         for _ in range(2):  # a running and a waiting request
-            with socket.create_connection(("127.0.0.1", site.port)) as connection:
-                head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-                connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
-                if stream:
-                    assert connection.recv(100).startswith(b"HTTP/1.1 200")
-                else:
-                    while site.engine.load == (0, 0):
-                        pass
+            leave_after_the_start(site, stream)
         site.wait_until_idle()
+
+
+def leave_after_the_start(site: Site, stream: bool) -> None:
+    """Sends a request, and disconnects once the server works on it."""
+    body = json.dumps({"messages": [USER], "stream": stream}).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    with socket.create_connection(("127.0.0.1", site.port)) as connection:
+        connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+        if stream:
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+            return
+        while site.engine.load == (0, 0):
+            pass
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from hypothesis import strategies as st
 from test.unit.sharding.test_sharding_properties import layouts
 from tinygrad import GlobalCounters, Mesh, Tensor
 from tinygrad.settings import Context
-from tinygrad.sharding import Partial, Sharding, ShardingError
+from tinygrad.sharding import Partial, Shape, Sharding, ShardingError
 from tinygrad.sharding.drawing import Drawing, where
-from tinygrad.sharding.panels import empty_devices, panels
+from tinygrad.sharding.panels import Panel, empty_devices, panels
 from tinygrad.text import ansistrip
 
 ROOT = Path(__file__).parents[3]
@@ -263,6 +264,15 @@ def devices_in(text: str) -> list[int]:
     return found
 
 
+def cells_of(layout: Sharding, shape: Shape) -> Iterator[tuple[Panel, Any, Any, Any]]:
+    """The cells of a drawing that are not empty, each with its panel, row and column."""
+    for panel in panels(layout, shape):
+        for row, cells in zip(panel.rows, panel.cells, strict=True):
+            for column, cell in zip(panel.columns, cells, strict=True):
+                if cell is not None:
+                    yield panel, row, column, cell
+
+
 @given(drawings())
 @settings(max_examples=200, deadline=None)
 def test_every_device_is_in_the_cell_of_its_block_and_in_no_other(drawing: Drawing) -> None:
@@ -270,15 +280,11 @@ def test_every_device_is_in_the_cell_of_its_block_and_in_no_other(drawing: Drawi
     assert isinstance(layout, Sharding)
     regions = layout.regions(shape)
     found = devices_in(" ".join(empty_devices(layout, shape)))
-    for panel in panels(layout, shape):
-        for row, cells in zip(panel.rows, panel.cells, strict=True):
-            for column, cell in zip(panel.columns, cells, strict=True):
-                if cell is None:
-                    continue
-                for device in devices_in(" ".join(cell.lines)):
-                    found.append(device)
-                    for axis, bounds in zip(panel.axes, (row, column), strict=True):
-                        assert axis is None or regions[device][axis] == bounds
+    for panel, row, column, cell in cells_of(layout, shape):
+        for device in devices_in(" ".join(cell.lines)):
+            found.append(device)
+            for axis, bounds in zip(panel.axes, (row, column), strict=True):
+                assert axis is None or regions[device][axis] == bounds
     assert sorted(found) == list(range(len(layout)))
 
 

@@ -144,9 +144,7 @@ def all_reduce(
         local = all_reduce(value, source, between, shape, line, count)
         return transfer(local, between, target, shape, info("send"))
     if target == reduced:
-        algorithm = choose_algorithm(source, value.nbytes)
-        if algorithm == "nccl" and not _can_library_reduce(op, value.dtype):
-            algorithm = "all2all"
+        algorithm = _algorithm_of(value, source, op)
         comm = info("all_reduce", algorithm)
         if algorithm != "direct" or _has_pieces(source, count):
             return _all_reduce_by(algorithm, value, source, op, comm, count)
@@ -162,6 +160,14 @@ def all_reduce(
     stack_target = target.with_axes([next_axis(p) for p in target.axes])
     received = transfer(stack, stack_layout(source), stack_target, (count, *shape), comm)
     return reduce_leading_axis(received, op).reshape(target.local_shape(shape))
+
+
+def _algorithm_of(value: UOp, source: Sharding, op: Ops) -> str:
+    """The fastest algorithm of an all-reduce that can reduce the value."""
+    algorithm = choose_algorithm(source, value.nbytes)
+    if algorithm == "nccl" and not _can_library_reduce(op, value.dtype):
+        return "all2all"
+    return algorithm
 
 
 def _all_reduce_by(

@@ -12,9 +12,9 @@ import contextlib
 import errno
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tinygrad.apps.language.chat.conversation import LoadedModel
 from tinygrad.apps.language.generation.engine import Engine
@@ -112,12 +112,13 @@ def server_of(
             await asyncio.to_thread(service.close)
             await super().shutdown(sockets)
 
-    http = limited_protocol(limits)
+    http: Callable[..., asyncio.Protocol] = limited_protocol(limits)
     if options and options.tls_cert:
         http = tls_protocol(limits, tls_context(options.tls_cert, options.tls_key), http)
     config = uvicorn.Config(
         app,
-        http=http,
+        # uvicorn only calls it
+        http=cast("type[asyncio.Protocol]", http),
         backlog=limits.accepted_at_once,
         # a warning for each bad request would let a client fill the log
         log_level="error",

@@ -7,7 +7,7 @@ and tensors only gather and add.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -73,10 +73,7 @@ def resize(
         raise OnnxError(f"new sizes {[plan.new for plan in plans]} are not 0 to {LARGEST}")
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
     if crops:
-        if roi is None or roi.size != 2 * len(names):
-            raise OnnxError("tf_crop_and_resize needs roi, a start and an end for each axis")
-        bounds = zip(plans, roi[: len(names)].tolist(), roi[len(names) :].tolist())
-        plans = [AxisResize(p.old, p.new, p.scale, start, end) for p, start, end in bounds]
+        plans = cropped(plans, roi)
     rule = ResizeRule(
         mode,
         coordinate_transformation_mode,
@@ -89,12 +86,24 @@ def resize(
     for axis, plan in zip(names, plans):
         if plan.old != plan.new or plan.scale != 1 or crops:
             result = resized(result, axis, plan, rule, device)
-            if crops:
-                places = old_places(plan, rule.coordinates)
-                inside = (places >= 0) & (places <= plan.old - 1)
-                mask = along(as_tensor(inside, device), axis, x.ndim)
-                result = mask.where(result, extrapolation_value)
+        if crops:
+            mask = along(as_tensor(is_inside(plan, rule), device), axis, x.ndim)
+            result = mask.where(result, extrapolation_value)
     return result.cast(x.dtype)
+
+
+def cropped(plans: list[AxisResize], roi: Array | None) -> list[AxisResize]:
+    """The plans with the region of interest: the starts of all axes, and then their ends."""
+    if roi is None or roi.size != 2 * len(plans):
+        raise OnnxError("tf_crop_and_resize needs roi, a start and an end for each axis")
+    bounds = zip(plans, roi[: len(plans)].tolist(), roi[len(plans) :].tolist())
+    return [replace(plan, start=start, end=end) for plan, start, end in bounds]
+
+
+def is_inside(plan: AxisResize, rule: ResizeRule) -> Array:
+    """Which new elements come from within the old axis."""
+    places = old_places(plan, rule.coordinates)
+    return (places >= 0) & (places <= plan.old - 1)
 
 
 def axis_plans(
