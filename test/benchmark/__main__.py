@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import importlib
 import pkgutil
 import re
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +25,7 @@ from tinygrad.device import DeviceError
 
 GPU = "gpu"
 REPEAT_S = 1.0
+GRACE_S = 20.0
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -63,18 +66,24 @@ def duration(text: str) -> float:
 
 @contextlib.contextmanager
 def time_limit(end: float) -> Iterator[None]:
-    """Raises OutOfTimeError in the block when the time of `time.monotonic()` is `end`."""
+    """Raises OutOfTimeError in the block when the time of `time.monotonic()` is `end`.
+
+    Ends the process if the block then does not return, as a call that waits for a GPU may.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise OutOfTimeError
 
     before = signal.signal(signal.SIGALRM, stop)
     # a time that is over already ends it at once
-    # and it comes again, as a finalizer swallows what is raised in it
-    signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 1e-3), REPEAT_S)
+    left = max(end - time.monotonic(), 1e-3)
+    # the signal comes again, as a finalizer swallows what is raised in it
+    signal.setitimer(signal.ITIMER_REAL, left, REPEAT_S)
+    faulthandler.dump_traceback_later(left + GRACE_S, exit=True, file=sys.__stderr__)
     try:
         yield
     finally:
+        faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
@@ -84,7 +93,6 @@ def run(benchmarks: list[Benchmark], budget: float | None, path: Path | None) ->
 
     Returns whether none failed.
     """
-    end = None if budget is None else time.monotonic() + budget
     found: list[results.Result] = []
     failed: dict[str, str] = {}
     skipped = [benchmark.name for benchmark in benchmarks]
@@ -92,6 +100,7 @@ def run(benchmarks: list[Benchmark], budget: float | None, path: Path | None) ->
     if path is not None:
         # at once: a path that cannot be written is no surprise at the end
         results.write(path, found, failed, skipped)
+    end = None if budget is None else time.monotonic() + budget
     for benchmark in benchmarks:
         try:
             with contextlib.nullcontext() if end is None else time_limit(end):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -45,6 +47,34 @@ def test_results_are_written_and_what_has_no_time_is_named(
     assert (result["ours_ms"], result["flops"], result["bytes"]) == (2.0, 1.5e12, 5e5)
     assert found["environment"]["device"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+HANGING = """
+import sys
+from collections import deque
+from itertools import repeat
+from pathlib import Path
+from test.benchmark import __main__ as program
+from test.benchmark.measure import Benchmark
+
+program.GRACE_S = 0.1
+# a loop in C, which looks for no signals
+hanging = Benchmark("hanging", lambda: deque(repeat(0), maxlen=0))
+program.run([Benchmark("good", lambda: 2.0), hanging], 0.5, Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+def test_a_call_that_does_not_return_is_ended_and_the_results_are_whole(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    done = subprocess.run(
+        [sys.executable, "-c", HANGING, str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "Timeout" in done.stderr and "in <lambda>" in done.stderr
+    found = json.loads(path.read_text())
+    assert [result["name"] for result in found["results"]] == ["good"]
+    assert found["skipped"] == ["hanging"]
 
 
 def test_durations_and_shares_of_what_a_gpu_does_at_most() -> None:
