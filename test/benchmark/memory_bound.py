@@ -24,6 +24,8 @@ def torch_layernorm(x: Any) -> Any:
 OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
     "softmax": (lambda x: x.softmax(-1), lambda x: x.softmax(-1)),
     "layernorm": (lambda x: x.layernorm(), torch_layernorm),
+    "sine": (lambda x: x.sin(), lambda x: x.sin()),
+    "tangent": (lambda x: x.tan(), lambda x: x.tan()),
     "sum": (lambda x: x.sum(), lambda x: x.sum()),
     "sum of columns": (lambda x: x.sum(0), lambda x: x.sum(0)),
     "vector by matrix": (lambda x: x[0] @ x, lambda x: x[0] @ x),

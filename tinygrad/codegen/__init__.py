@@ -20,6 +20,7 @@ from dataclasses import replace
 from tinygrad.codegen.analysis.accesses import accessed_slots
 from tinygrad.codegen.analysis.estimates import estimate
 from tinygrad.codegen.decompose.decompositions import decompose
+from tinygrad.codegen.decompose.rare_values import branch_on_rare_values
 from tinygrad.codegen.lower.async_copies import copy_asynchronously
 from tinygrad.codegen.lower.barriers import place_barriers
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
@@ -58,6 +59,12 @@ LOOP_PASSES: tuple[Pass[Renderer], ...] = (
     ),
     Pass("write lanes", write_lanes, IMPERATIVE_KERNEL, IMPERATIVE_KERNEL),
     Pass("decompose ops", decompose, IMPERATIVE_KERNEL, IMPERATIVE_KERNEL),
+    Pass(
+        "branch on rare values",
+        lambda sink, _: branch_on_rare_values(sink),
+        IMPERATIVE_KERNEL,
+        IMPERATIVE_KERNEL,
+    ),
     Pass("copy asynchronously", copy_asynchronously, IMPERATIVE_KERNEL, IMPERATIVE_KERNEL),
     Pass("narrow indices", narrow_indices, IMPERATIVE_KERNEL, IMPERATIVE_KERNEL),
 )

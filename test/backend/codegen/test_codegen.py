@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from test.backend.codegen.kernels import Build, Runner, buffer, flat_index, random_array, sink
 from test.devices import only_cpu
 from test.evaluator.kernel_graph import interpret
-from tinygrad.codegen import get_program
+from tinygrad.codegen import get_linear, get_program
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
 from tinygrad.codegen.optimize import contraction
 from tinygrad.codegen.optimize.lanes import streaming
@@ -446,6 +446,23 @@ def test_ranges_keep_their_kinds() -> None:
     b = Build()
     assert b.loops(3)[0].arg.kind is AxisType.LOOP
     assert b.reduces(3)[0].arg.kind is AxisType.REDUCE
+
+
+@pytest.mark.parametrize("n", [5, 16, 1000])
+def test_large_angles_are_reduced_in_a_branch(n: int) -> None:
+    b = Build()
+    (i,) = b.loops(n)
+    angle = buffer(1, n).index(i).load()
+    kernel = sink(buffer(0, n).index(i).store(angle.alu(Ops.SIN), i))
+    angles = numpy.linspace(-3, 3, n, dtype="f4")
+    angles[::7] *= 1e5
+    check(kernel, {0: numpy.zeros(n, "f4"), 1: angles}, tolerance=1e-6)
+    _, linear = get_linear(kernel, LLVMRenderer(host_target("llvm")))
+    (branch,) = [u for u in linear if u.op is Ops.RANGE and u.arg.kind is AxisType.REDUCE]
+    inside = linear[linear.index(branch) : linear.index(UOp(Ops.END, dtypes.void, (branch,)))]
+    wide = [u for u in linear if u.op is Ops.MUL and u.dtype.scalar() is dtypes.uint64]
+    assert wide
+    assert set(wide) <= set(inside)
 
 
 def test_an_expensive_operand_is_computed_once_for_each_element() -> None:

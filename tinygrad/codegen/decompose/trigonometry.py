@@ -1,9 +1,10 @@
 """sin, cos and tan in multiplications, additions and integer ops, accurate for every float.
 
-In: expressions of float32 or float64, scalar or vector. Out: the same dtype, without branches. The
-argument is reduced modulo pi / 2 in two ways, of which one is selected: Cody-Waite reduction, which
-subtracts multiples of pi / 2 in three parts, for small arguments, and Payne-Hanek reduction, which
-multiplies by the significant bits of 1 / (2 pi), for large ones.
+In: expressions of float32 or float64, scalar or vector. Out: the same dtype. The argument is
+reduced modulo pi / 2 in two ways, of which one is selected: Cody-Waite reduction, which subtracts
+multiples of pi / 2 in three parts, for small arguments, and Payne-Hanek reduction, which multiplies
+by the significant bits of 1 / (2 pi), for large ones. That costs several times as much, so it runs
+only where a lane of a vector needs it (`rare_values.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tinygrad.codegen.decompose.float_math import (
     polynomial,
     subtract,
 )
+from tinygrad.codegen.decompose.rare_values import select_rarely
 from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -97,12 +99,12 @@ class _Reduced:
         """The angle is NaN for infinity. `precise` for errors below half an ulp of the angle."""
         magnitude = absolute(x)
         small, large = _cody_waite(magnitude, precise), _payne_hanek(magnitude, precise)
-        is_small = magnitude < 2.0**SMALL_EXPONENT
+        is_large = magnitude.const_like(2.0**SMALL_EXPONENT) < magnitude
         finite = (magnitude < math.inf).where(large.angle, x.const_like(math.nan))
         return _Reduced(
-            is_small.where(small.angle, finite),
-            is_small.where(small.error, large.error),
-            is_small.where(small.quadrant, large.quadrant),
+            select_rarely(is_large, finite, small.angle),
+            select_rarely(is_large, large.error, small.error),
+            select_rarely(is_large, large.quadrant, small.quadrant),
         )
 
 
