@@ -104,6 +104,7 @@ def canonicalize(sink: UOp) -> Canonical:
             done[node] = merged_chain(op, src[0], arg)
             continue
         new = done[node] = UOp(op, node.dtype, src, arg)
+        new.take_device(node)
         if not variables.values:
             # nothing below was bound, so the shape is the same one
             new.take_shape(node)

@@ -20,6 +20,7 @@ from tinygrad.uop.ops import UOp
 
 # ASSIGNs to buffers that other tensors may read; while there are none, no search is needed
 _pending = NodeRegistry[None]()
+_WRITES = frozenset({Ops.ASSIGN, Ops.CUSTOM_KERNEL})
 
 
 def note_write(node: UOp) -> None:
@@ -47,12 +48,14 @@ def with_readers_of_overwritten(roots: list[UOp]) -> list[UOp]:
     fresh = roots
     while fresh:
         below = _unseen_below(fresh, seen)
-        _add_latest(latest, (node for node in below if node in _pending))
-        seen |= below
+        writes = [node for node in below if node.op in _WRITES]
+        _add_latest(latest, (node for node in writes if node in _pending))
         # a value that is realized for this reason may overwrite a buffer itself
-        needed = [*_readers_of_older(latest, found), *_written_together(below)]
+        needed = [*_readers_of_older(latest, found), *_written_together(writes)]
         fresh = [node for node in needed if node not in found]
-        found |= dict.fromkeys(fresh)
+        if fresh:
+            seen |= below
+            found |= dict.fromkeys(fresh)
     return [*list(found)[len(roots) :], *roots]
 
 
@@ -90,7 +93,7 @@ def kernel_outputs(node: UOp) -> list[UOp]:
     return found
 
 
-def _written_together(nodes: dict[UOp, None]) -> list[UOp]:
+def _written_together(nodes: list[UOp]) -> list[UOp]:
     """All outputs of the custom kernels among `nodes`: a kernel runs once, for all its outputs."""
     found = [x for node in nodes if node.op is Ops.CUSTOM_KERNEL for x in kernel_outputs(node)]
     for node in found:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TypeAlias
 
+from tinygrad.caches import cached_function
 from tinygrad.dtype import ConstType, DType, dtypes, saturate, truncate
 from tinygrad.errors import ArgumentError
 from tinygrad.uop import Ops
@@ -106,6 +107,7 @@ def format_shape(shape: SymbolicShape) -> str:
     return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
 
+@cached_function(1024)
 def broadcast_shape(*shapes: SymbolicShape) -> SymbolicShape:
     """The shape that `shapes` broadcast to, as in numpy. Raises ValueError if there is none."""
     if all(shape == shapes[0] for shape in shapes):

@@ -154,6 +154,11 @@ class Node(MathMixin):
         if self._shape is UNSET:
             self._shape = other._shape
 
+    def take_device(self, other: Self) -> None:
+        """Note that the device is that of `other`, unless it is known already."""
+        if self._device is UNSET:
+            self._device = other._device
+
     def toposort(self, gate: Callable[[Self], bool] | None = None) -> dict[Self, None]:
         """Return every node below and including this one, sources first. `gate` stops the
         descent. What is returned without a gate is not to be changed.

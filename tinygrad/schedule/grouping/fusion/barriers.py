@@ -66,7 +66,9 @@ class _Barriers:
             if op in READS_MEMORY:
                 # including movement: these ops read contiguous memory
                 self.choice.materialized.update(x for x in node.src if x.op is not Ops.DEFINE_VAR)
-            elif op is Ops.REDUCE_AXIS or (op not in IS_READ and not reduced.isdisjoint(node.src)):
+            elif op is Ops.REDUCE_AXIS or (
+                reduced and op not in IS_READ and not reduced.isdisjoint(node.src)
+            ):
                 self._mark(node)
 
     def _mark(self, node: UOp) -> None:

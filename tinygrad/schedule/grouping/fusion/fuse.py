@@ -32,7 +32,8 @@ def choose_materialized(
     choice.add_chains(chains)
     choice.add_rows(rows)
     mark_barriers(choice)
-    # reductions that the first pass materialised are no longer fused in the second
-    mark_barriers(choice)
+    if choice.reduced:
+        # reductions that the first pass materialised are no longer fused in the second
+        mark_barriers(choice)
     mark_shared(choice)
     return choice.materialized

@@ -70,20 +70,24 @@ def _reads_elsewhere(value: UOp, target: UOp, materialized: set[UOp]) -> bool:
 
 
 def _reads_in_place(value: UOp, target: UOp, memory: UOp, materialized: set[UOp]) -> bool:
-    """Whether an elementwise expression of stored values reads this memory as `target` alone."""
-    stack, seen = [value], set[UOp]()
+    """Whether an expression reads this memory as `target` alone, and that not through movement or
+    reductions.
+    """
+    # nodes at the element that is written, and those at others
+    stack, seen = [(value, True)], set[tuple[UOp, bool]]()
     while stack:
-        node = stack.pop()
-        if node in seen:
+        item = stack.pop()
+        if item in seen:
             continue
-        seen.add(node)
+        seen.add(item)
+        node, is_here = item
         if node in materialized:
-            if not _is_same_place(node, target) and is_memory_of(node, memory):
+            in_place = is_here and _is_same_place(node, target)
+            if not in_place and is_memory_of(node, memory):
                 return False
-        elif node.op in GroupOp.Elementwise or not node.src:
-            stack.extend(node.src)
         else:
-            return False
+            is_here = is_here and node.op in GroupOp.Elementwise
+            stack += [(x, is_here) for x in node.src]
     return True
 
 

@@ -1,6 +1,6 @@
 """Leaves: the materialised arrays and expensive ops that each expression is computed from.
 
-Input: the nodes of a graph, and those that are materialised. Output: whether an expression is too
+Input: the materialised nodes of a graph, and expressions. Output: whether an expression is too
 expensive to recompute.
 """
 
@@ -21,34 +21,46 @@ NO_LEAVES: frozenset[UOp] = frozenset()
 
 
 class Leaves:
-    """The leaves of each expression of a graph, as many as make a difference."""
+    """The leaves of expressions of a graph, as many as make a difference."""
 
-    def __init__(self, order: list[UOp], materialized: set[UOp]) -> None:
+    def __init__(self, materialized: set[UOp]) -> None:
+        # those of now: others are added while expressions are compared
+        self.materialized = frozenset(materialized)
         self.leaves: dict[UOp, frozenset[UOp]] = {}
         # the same without what is repeated so often that reading it costs nothing, if it differs
         self.large_leaves: dict[UOp, frozenset[UOp]] = {}
         self.expensive: set[UOp] = set()
-        leaves, large = self.leaves, self.large_leaves
-        for node in order:
-            src = node.src
-            if node in materialized:
-                leaves[node] = frozenset({node})
-            elif node.op in EXPENSIVE:
-                self.expensive.add(node)
-                leaves[node] = _joined([leaves[x] for x in src], node)
-            elif not src:
-                leaves[node] = NO_LEAVES
-            else:
-                leaves[node] = _joined([leaves[x] for x in src])
-                if node.op is Ops.EXPAND and points_ratio(node) <= SMALL_RATIO:
-                    large[node] = large.get(src[0], leaves[node]) - materialized
-                elif large and not large.keys().isdisjoint(src):
-                    large[node] = _joined([large.get(x, leaves[x]) for x in src])
+
+    def _find(self, node: UOp) -> None:
+        """The leaves of a node, whose sources have theirs."""
+        leaves, large, src = self.leaves, self.large_leaves, node.src
+        if node in self.materialized:
+            leaves[node] = frozenset({node})
+        elif node.op in EXPENSIVE:
+            self.expensive.add(node)
+            leaves[node] = _joined([leaves[x] for x in src], node)
+        elif not src:
+            leaves[node] = NO_LEAVES
+        else:
+            leaves[node] = _joined([leaves[x] for x in src])
+            if node.op is Ops.EXPAND and points_ratio(node) <= SMALL_RATIO:
+                large[node] = large.get(src[0], leaves[node]) - self.materialized
+            elif large and not large.keys().isdisjoint(src):
+                large[node] = _joined([large.get(x, leaves[x]) for x in src])
+
+    def _find_below(self, node: UOp) -> None:
+        """The leaves of a node, and before it those of all nodes that it is computed from."""
+        known, stored = self.leaves, self.materialized
+        for x in node.toposort(gate=lambda u: u not in known and u not in stored):
+            if x not in known:
+                self._find(x)
 
     def exceed(self, count: int, node: UOp, *, large: bool = False) -> bool:
         """Whether an expression reads more than `count` arrays; expensive ops count as several.
         With `large`, those that are repeated often do not count.
         """
+        if node not in self.leaves:
+            self._find_below(node)
         leaves = self.leaves[node]
         if large:
             leaves = self.large_leaves.get(node, leaves)

@@ -62,7 +62,7 @@ class _SharedValues:
         self.order, self.reduced = choice.order, choice.reduced
         self.materialized, self.recomputed = choice.materialized, choice.recomputed
         self.segments = Segments(self.order, self.materialized, self.recomputed)
-        self.leaves = Leaves(self.order, self.materialized)
+        self.leaves = Leaves(self.materialized)
         # those of nodes whose users are done
         self.contexts: dict[UOp, Contexts] = {}
         self.paths: dict[tuple[Any, ...], int] = {}

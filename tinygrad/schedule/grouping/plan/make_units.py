@@ -128,23 +128,30 @@ class UnitBuilder:
         done: dict[UOp, UOp] = {}
         computed = {root, *self.inlined.get(root, ())}
         stored = self.materialized
-        stack = [value]
-        while stack:
-            node = stack.pop()
-            if node in done:
-                continue
-            if node in stored and node not in computed:
-                done[node] = self.leaf(node, params)
-                reads.append(node)
-            elif missing := [x for x in node.src if x not in done]:
-                stack.append(node)
-                stack.extend(reversed(missing))
-            elif node.op is Ops.COPY:
-                done[node] = done[node.src[0]]
+        # nodes with their sources that were not visited yet; `root` stands for the user of `value`
+        stack = [(root, iter((value,)))]
+        while True:
+            node, sources = stack[-1]
+            for x in sources:
+                if x in done:
+                    continue
+                if x in stored and x not in computed:
+                    done[x] = self.leaf(x, params)
+                    reads.append(x)
+                elif x.src:
+                    stack.append((x, iter(x.src)))
+                    break
+                else:
+                    done[x] = x
             else:
-                new = done[node] = node.with_sources(tuple([done[x] for x in node.src]))
-                new.take_shape(node)
-        return done[value]
+                stack.pop()
+                if not stack:
+                    return done[value]
+                if node.op is Ops.COPY:
+                    done[node] = done[node.src[0]]
+                else:
+                    new = done[node] = node.with_sources(tuple([done[x] for x in node.src]))
+                    new.take_shape(node)
 
     def leaf(self, node: UOp, params: dict[Slices, int]) -> UOp:
         """A materialised value as a PARAM, or as a view of one."""

@@ -59,9 +59,23 @@ def aligned_params(value: UOp) -> tuple[frozenset[UOp], frozenset[UOp]]:
 
 # groups of equal kernels are merged alike
 @cached_function(4096)
-def _renamed(value: UOp, table: tuple[tuple[UOp, UOp], ...]) -> UOp:
-    """`value` over the arguments of another kernel, or over what that computes."""
-    return value.substitute(dict(table))
+def _merged_store(store: UOp, arguments: tuple[int | UOp, ...], shape: Shape) -> UOp:
+    """`store` in a kernel with loops of `shape`, where argument number i is the argument
+    `arguments[i]`, or that value which the kernel computes.
+    """
+    target, value = store.src
+    table: dict[UOp, UOp] = {}
+    for node in value.toposort():
+        if node.op is Ops.PARAM:
+            found = arguments[node.arg.slot]
+            table[node] = (
+                reshaped(found, node.shape)
+                if isinstance(found, UOp)
+                else node.replace(arg=ParamArg(found, node.arg.shape))
+            )
+    address = target.replace(arg=ParamArg(cast(int, arguments[0]), shape))
+    value = reshaped(value.substitute(table), shape)
+    return UOp(Ops.STORE, value.dtype, (address, value))
 
 
 class _Group:
@@ -80,9 +94,10 @@ class _Group:
         self.is_full = False
         self.written: dict[Slices, UOp] = {}
         self.elsewhere: set[Slices] = set()
-        # the memory of each argument, by its entries
+        # the arguments by their memory, and their memory by its entries
+        self.slots: dict[Slices, int] = {}
         self.by_entry: dict[int, set[Slices]] = {}
-        self._note_params()
+        self._note_params(unit.params)
         value = unit.stores[0].src[1]
         self.size = expression_size(value)
         self.written[unit.params[0]] = value
@@ -90,7 +105,7 @@ class _Group:
 
     def join(self, unit: Unit, loops: KernelLoops) -> bool:
         """Merge `unit` into the group, if that is safe. Returns whether it is."""
-        mine = self.unit.params
+        slots = self.slots
         reductions = self.reductions + (loops.reduced is not None)
         if loops.reduced is not None and (
             loops.reduced != self.loops.reduced or reductions > MAX_REDUCTIONS
@@ -98,40 +113,38 @@ class _Group:
             return False
         value = unit.stores[0].src[1]
         size = self.size + expression_size(value)
-        if len({*mine, *unit.params}) > MAX_PARAMS or size > MAX_KERNEL_SIZE:
+        added = [parts for parts in unit.params if parts not in slots]
+        if len(slots) + len(added) > MAX_PARAMS or size > MAX_KERNEL_SIZE:
             self.is_full = True
             return False
         aligned, elsewhere = aligned_params(value)
         read_elsewhere = {unit.params[p.arg.slot] for p in elsewhere}
         target = unit.params[0]
-        if read_elsewhere & self.written.keys() or target in self.elsewhere | self.written.keys():
+        if target in self.elsewhere or target in self.written:
+            return False
+        if not read_elsewhere.isdisjoint(self.written):
             return False
         if self._overlaps(unit) or (unit.info and self.unit.info not in {None, unit.info}):
             return False
-        slots = {parts: i for i, parts in enumerate(mine)}
-        table: dict[UOp, UOp] = {}
-        for p in sorted(aligned | elsewhere, key=lambda p: cast(int, p.arg.slot)):
-            parts = unit.params[p.arg.slot]
-            if parts in self.written:
-                table[p] = reshaped(self.written[parts], p.shape)
-            else:
-                slot = slots.setdefault(parts, len(slots))
-                table[p] = UOp(Ops.PARAM, p.dtype, (), ParamArg(slot, p.arg.shape))
-        slot = slots.setdefault(target, len(slots))
-        address = unit.stores[0].src[0].replace(arg=ParamArg(slot, self.shape))
-        value = reshaped(_renamed(value, tuple(table.items())), self.shape)
-        self.unit.stores.append(UOp(Ops.STORE, value.dtype, (address, value)))
-        self.unit.params[:] = list(slots)
+        if target not in slots and all(p.arg.slot for p in aligned | elsewhere):
+            # what is written alone is the last argument
+            added = [*added[1:], target]
+        self._note_params(added)
+        arguments = tuple([self.written.get(parts, slots[parts]) for parts in unit.params])
+        store = _merged_store(unit.stores[0], arguments, self.shape)
+        self.unit.stores.append(store)
+        self.unit.params += added
         self.unit.reads += unit.reads
-        self._note_params()
-        self.written[target] = value
+        self.written[target] = store.src[1]
         self.size = size
         self.reductions = reductions
         self.elsewhere |= read_elsewhere
         return True
 
-    def _note_params(self) -> None:
-        for parts in self.unit.params:
+    def _note_params(self, params: list[Slices]) -> None:
+        """Number arguments, from the number of those before."""
+        for parts in params:
+            self.slots[parts] = len(self.slots)
             for p in parts:
                 self.by_entry.setdefault(p.entry, set()).add(parts)
 
@@ -163,7 +176,7 @@ class _Groups:
         if the unit fits none of those that it has the most arrays in common with.
         """
         shared = Counter(group for key in keys for group in self.by_key[key])
-        for group, _ in shared.most_common(MAX_GROUPS_TRIED):
+        for group in sorted(shared, key=shared.__getitem__, reverse=True)[:MAX_GROUPS_TRIED]:
             if group.position >= earliest and group.join(unit, loops):
                 return group
             if group.is_full:

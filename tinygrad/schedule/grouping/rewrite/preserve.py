@@ -36,10 +36,12 @@ def preserve_overwritten(sink: UOp) -> UOp:
     # of the nodes that read such memory, and of those that change
     reads: dict[UOp, Contents] = {}
     done: dict[UOp, UOp] = {}
+    tracked, changed = reads.keys(), done.keys()
     for node in order:
-        found = _contents_of_sources(node, reads)
+        reads_none = tracked.isdisjoint(node.src)
+        found = NOTHING if reads_none else _contents_of_sources(node, reads)
         latest = _kept(node, found, writes) if found else {}
-        if latest or not done.keys().isdisjoint(node.src):
+        if latest or (changed and not changed.isdisjoint(node.src)):
             done[node] = _with_kept_sources(node, latest, reads, done)
         if (contents := _contents_of(node, found, writes)) is not NOTHING:
             reads[node] = contents
