@@ -12,10 +12,12 @@ from tinygrad.dtype import DType, dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.movement.reshape import Padding
+from tinygrad.mixin.sharding.known_rows import gather_known
 from tinygrad.uop import Ops
 from tinygrad.uop.arguments import size_argument
 from tinygrad.uop.broadcast import broadcast_shape
 from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.reshard import shard_count
 from tinygrad.uop.sint import same_size
 
 MAX_JOINED = 32
@@ -178,6 +180,10 @@ class JoiningMixin(CreationMixin):
         x = self
         for axis, (first, last) in enumerate(pairs):
             before, after = int(first), int(last)
+            found = x._pad_shards(axis, before, after, mode)
+            if found is not None:
+                x = found
+                continue
             if mode != "reflect":
                 x = x._crop(axis, before, after)
             first_part = [x._border(axis, before, mode, True)] if before > 0 else []
@@ -188,6 +194,28 @@ class JoiningMixin(CreationMixin):
                 # as in torch, a mirror shows what is cropped on the other side
                 x = x._crop(axis, before, after)
         return x
+
+    def _pad_shards(self, axis: int, before: int, after: int, mode: str) -> Self | None:
+        """A sharded axis padded by elements that are near on each device; None where `cat` does."""
+        size = self.shape[axis]
+        if shard_count(self.uop, axis) == 1 or mode == "circular" or not isinstance(size, int):
+            return None
+        if before < 0 or after < 0 or max(before, after) > size - (mode == "reflect"):
+            return None
+        last = size - 1
+        index: Any = self.arange(-before, size + after)
+        numbers = range(-before, size + after)
+        if mode == "replicate":
+            index = index.clip(0, last)
+            numbers_of = [min(max(i, 0), last) for i in numbers]
+        else:
+            index = last - (last - index.abs()).abs()
+            numbers_of = [last - abs(last - abs(i)) for i in numbers]
+        node = gather_known(self.uop, axis, index.uop, [(i,) for i in numbers_of])
+        if node is None:
+            return None
+        order = (*range(1, axis + 1), 0, *range(axis + 1, self.ndim))
+        return self._derive(node.permute(order))
 
     def _crop(self, axis: int, before: int, after: int) -> Self:
         """Without as many elements as negative padding removes."""

@@ -17,6 +17,7 @@ from tinygrad.schedule.spmd.local import (
     block_start,
     broadcast_scalar,
     local_device,
+    local_shape,
     mask_outside,
     pad_to_shape,
     slice_block,
@@ -173,11 +174,18 @@ def lower_scatter(node: UOp, ctx: LayoutLowering) -> UOp:
     batch = len(node.arg) - 1
     values, rows = _local_sources(node, batch, ctx)
     layout, index = node.src[0].device, node.src[1]
+    count = node.arg[-1]
     if isinstance(layout, Sharding):
         for axis in layout.split_axes:
             if batch <= axis < index.ndim:
                 rows = mask_outside(rows, layout, axis, index.shape, -1)
-    return UOp(node.op, node.dtype, (values, rows), (*rows.shape[:batch], node.arg[-1]))
+        if batch in node.layout.split_axes:
+            # the values of the device hold all that is added to its block of the rows
+            start = block_start(node.layout, batch, node.shape)
+            rows = rows.cast(dtypes.int)
+            rows = UOp(Ops.SUB, dtypes.int, (rows, broadcast_scalar(start, rows.shape)))
+            count = local_shape(node.layout, node.shape)[batch]
+    return UOp(node.op, node.dtype, (values, rows), (*rows.shape[:batch], count))
 
 
 def _local_sources(node: UOp, batch: int, ctx: LayoutLowering) -> tuple[UOp, UOp]:

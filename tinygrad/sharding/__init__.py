@@ -7,6 +7,7 @@ a change of layout moves.
     mesh.py                `Mesh` and `P`: layouts by the names of mesh dimensions
     shards.py              the shapes of an array's shards
     propagation.py         layouts through movement ops and reductions
+    row_ranges.py          which rows devices read by a known index
     axis_ranges.py         the range of a sharded axis that each device reads
     common_layout.py       the layout of operands that have different ones
     placement_rule.py      the layouts of a custom kernel, from a rule
@@ -35,7 +36,6 @@ from tinygrad.sharding.axis_ranges import (
 )
 from tinygrad.sharding.block_grid import BlockGrid
 from tinygrad.sharding.common_layout import (
-    combined_layout,
     common_layout,
     common_mesh,
     operand_layout,
@@ -94,6 +94,7 @@ from tinygrad.sharding.propagation import (
     reshape_layout,
 )
 from tinygrad.sharding.routes import Piece, Routes, SentPiece
+from tinygrad.sharding.row_ranges import RowRanges, is_monotone, row_ranges
 from tinygrad.sharding.shards import global_shape, replica_count, shard_shapes
 from tinygrad.sharding.topology import (
     PROCESSES,
@@ -131,6 +132,7 @@ __all__ = [
     "Rank",
     "Region",
     "Routes",
+    "RowRanges",
     "SentPiece",
     "Shape",
     "Sharding",
@@ -140,7 +142,6 @@ __all__ = [
     "allreduce_bytes",
     "allreduce_seconds",
     "as_layout",
-    "combined_layout",
     "common_layout",
     "common_mesh",
     "cover",
@@ -155,6 +156,7 @@ __all__ = [
     "global_shape",
     "group_size",
     "is_local_slice",
+    "is_monotone",
     "is_on_host",
     "kept_layout",
     "moved_elements",
@@ -173,6 +175,7 @@ __all__ = [
     "reduced_first",
     "replica_count",
     "reshape_layout",
+    "row_ranges",
     "same_ranges",
     "scatter_stages",
     "scattered_first",

@@ -47,14 +47,16 @@ def new_size(op: str, argument: Any, shape: Shape, axis: int) -> Any:
 
 def source_span(op: str, argument: Any, shape: Shape, axis: int, result: Span) -> Span | None:
     """The source ranges along `axis` that each device reads for its `result` range. None if bounds
-    are symbolic, or a window reads every several elements of such ranges.
+    are symbolic, ranges are listed, or a window reads every several elements of such ranges.
     """
+    if result.bounds:
+        return None
     if op not in _WINDOWS:
         return _mirrored(result, op, argument, shape, axis)
     window = _window(argument, shape, axis)
     if window is None or result.stride != 1:
         return None
-    first, step, size, _ = result
+    first, step, size, _, _ = result
     stride, reach = window
     if op == "WINDOW":
         return Span(first * stride, step * stride, (size - 1) * stride + reach + 1)
@@ -66,12 +68,14 @@ def result_span(op: str, argument: Any, shape: Shape, axis: int, source: Span) -
     """The result ranges along `axis` that each device can compute from its `source` range. It
     inverts `source_span`.
     """
+    if source.bounds:
+        return None
     if op not in _WINDOWS:
         return _mirrored(source, op, argument, shape, axis, inverse=True)
     window = _window(argument, shape, axis)
     if window is None:
         return None
-    first, step, size, every = source
+    first, step, size, every, _ = source
     stride, reach = window
     if op == "WINDOW":
         # the windows that start in a range and end in it
@@ -246,10 +250,10 @@ def _mirrored(
 ) -> Span | None:
     """The source ranges of result ranges of a PAD, SHRINK or FLIP, or the `inverse`."""
     if op == "FLIP":
-        first, step, size, stride = span.reduced
+        first, step, size, stride, _ = span.reduced
         # of every several elements, devices have different numbers, which a local flip would shift
         return None if stride != 1 else Span(shape[axis] - first - size, -step, size)
-    first, step, size, stride = span
+    first, step, size, stride, _ = span
     shift = _shift(op, argument, axis)
     if shift is None:
         return None

@@ -40,11 +40,14 @@ class AxisBlocks:
 
     def overlapping(self, low: int, high: int) -> range:
         """The numbers of the blocks that hold elements of a range within the array. Of blocks of
-        every `stride`-th element, some of these may be empty.
+        every `stride`-th element, and of listed ones, some of these may hold none.
         """
-        first, step, length, stride = self.span
+        first, step, length, stride, listed = self.span
         if low >= high or not length:
             return range(0)
+        if listed:
+            found = [c for c, (start, stop) in enumerate(listed) if start < high and stop > low]
+            return range(found[0], found[-1] + 1) if found else range(0)
         # of blocks of every `stride`-th element, those whose range before the selection overlaps
         low, high = low * stride, (high - 1) * stride + 1
         if not step:

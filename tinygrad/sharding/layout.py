@@ -12,11 +12,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias, final, overload
 
 from tinygrad.errors import ArgumentError
+
+MAX_SHOWN_RANGES: Final = 4
+"""Of ranges that are listed one by one, as many are shown in the text of a layout."""
 
 REDUCE_OPS: Final = ("ADD", "MAX", "MUL", "MIN")
 
@@ -66,8 +69,19 @@ class Interval:
     step: int
     size: int
     stride: int = 1
+    bounds: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def listed(cls, axis: int, bounds: tuple[tuple[int, int], ...]) -> Interval:
+        """Ranges without a common step, listed by their bounds."""
+        size = max(stop - start for start, stop in bounds)
+        return cls(axis, bounds[0][0], 1, size, 1, bounds)
 
     def __str__(self) -> str:
+        if self.bounds:
+            shown = [f"{start}:{stop}" for start, stop in self.bounds[:MAX_SHOWN_RANGES]]
+            rest = ", ..." if len(self.bounds) > MAX_SHOWN_RANGES else ""
+            return f"{self.axis}[{', '.join(shown)}{rest}]"
         scaled = "" if self.stride == 1 else f"/{self.stride}"
         return f"{self.axis}[{self.first}+{self.step}c:+{self.size}]{scaled}"
 
@@ -81,12 +95,14 @@ class Span(NamedTuple):
     """Ranges of an axis: number c has the elements i for which `i * stride` is one of the `size`
     numbers from `first + c * step` on. Every third element of blocks of 4 is `(0, 4, 4, 3)`:
     elements 0 and 1 of the result, 2, 3, and so on. The ranges of `stride` 1 are equally long.
+    With `bounds`, these are the ranges: each has its own start and stop.
     """
 
     first: int
     step: int
     size: int
     stride: int = 1
+    bounds: tuple[tuple[int, int], ...] = ()
 
     @property
     def reduced(self) -> Span:
@@ -105,20 +121,27 @@ class Span(NamedTuple):
 
     def start(self, number: int) -> int:
         """The first element of a range."""
+        if self.bounds:
+            return self.bounds[number][0]
         return -(-(self.first + number * self.step) // self.stride)
 
     def stop(self, number: int) -> int:
         """The end of a range, excluded."""
+        if self.bounds:
+            return self.bounds[number][1]
         return -(-(self.first + number * self.step + self.size) // self.stride)
 
     def start_bounds(self, count: int) -> tuple[int, int]:
         """The minimum and the maximum start of `count` ranges."""
-        ends = self.start(0), self.start(count - 1)
-        return min(ends), max(ends)
+        starts = [start for start, _ in self.bounds] or [self.start(0), self.start(count - 1)]
+        return min(starts), max(starts)
 
     @property
     def is_disjoint(self) -> bool:
         """Whether no element is in two ranges."""
+        if self.bounds:
+            filled = sorted(pair for pair in self.bounds if pair[0] < pair[1])
+            return all(stop <= start for (_, stop), (start, _) in pairwise(filled))
         return self.size <= abs(self.step)
 
 
@@ -472,7 +495,9 @@ def _span(layout: Sharding, axis: int, shape: Shape) -> Span:
     if placement is None:
         return Span(0, 0, shape[axis])
     if isinstance(placement, Interval):
-        return Span(placement.first, placement.step, placement.size, placement.stride)
+        return Span(
+            placement.first, placement.step, placement.size, placement.stride, placement.bounds
+        )
     block = -(-_checked_size(layout, axis, shape) // layout.shards(axis))
     return Span(0, block, block)
 

@@ -158,8 +158,8 @@ def flat_reshapes(layout: Sharding, old_shape: Shape, new_shape: Shape) -> list[
         )
         padded = (*old_shape[:old], rows, *old_shape[old + 1 :])
         whole = (*new_shape[:new], new_rows, *new_shape[new + 1 :])
-        pairs = (padded, flat), (resized, whole)
-        if all(reshape_layout(layout, before, after) is not None for before, after in pairs):
+        merged = reshape_layout(layout, padded, flat)
+        if merged is not None and reshape_layout(merged, resized, whole) is not None:
             found.append(FlatReshape(padded, flat, resized, whole))
     return found
 

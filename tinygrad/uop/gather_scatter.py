@@ -3,23 +3,31 @@
 Input: the sources of the op. Output: the op, and the communication that it needs. Each of four
 groups of axes may be sharded: the batch axes, common to table and index; the other axes of the
 index; the row axis of the table; and the axes of a row. Invariant: no mesh dimension shards both
-the index and the rows of a table.
+the index and the rows of a table, unless the index is known: then one of them is in ranges, so that
+each device has the rows that its part of the index selects.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
+from tinygrad.dtype import sum_acc_dtype
 from tinygrad.helpers import prod
 from tinygrad.settings import SHARDING
 from tinygrad.sharding import (
+    Interval,
     Partial,
     Placement,
+    RowRanges,
     Sharding,
     allreduce_bytes,
     common_layout,
+    is_monotone,
     moved_elements,
+    on_axis,
     operand_layout,
+    placement_axis,
+    row_ranges,
 )
 from tinygrad.uop import Ops
 from tinygrad.uop.node import N, Node
@@ -169,3 +177,69 @@ def _scatter(op: Ops, values: N, index: N, rows: int | Node, batch: int) -> N:
     if is_everywhere and isinstance(b, Sharding) and not b.is_replicated:
         values = copy(values, b)
     return values.replace(op=op, src=(values, index), arg=(*index.shape[:batch], rows))
+
+
+# ---- rows that are known while the graph is built ----
+
+
+Bounds: TypeAlias = tuple[tuple[int, int], ...]
+
+
+def choose_ranges(table: Node, index: Bounds) -> tuple[RowRanges, bool] | None:
+    """The ranges by which rows of a table that is sharded along axis 0 are gathered by an index,
+    known as the lowest and highest numbers along its first axis; and whether the rows are selected
+    before they are sent. None if another way sends less.
+    """
+    layout, shape = table.device, table.shape
+    if not isinstance(layout, Sharding) or layout.is_partial or layout.has_intervals:
+        return None
+    if 0 not in layout.split_axes or len(index) < 2 or not isinstance(shape[0], int):
+        return None
+    ranges = row_ranges(index, shape[0], layout.shards(0))
+    if ranges is None:
+        return None
+    # a reshard to another axis is most likely reverted later, which costs as much again
+    limit = 2 * moved_elements(layout, unsharded_layout(layout, shape, 0), shape)
+    before = moved_elements(layout, _in_ranges(layout, ranges.read), shape)
+    after = limit + 1
+    if is_monotone(index):
+        kept = _in_ranges(layout, ranges.readers)
+        after = moved_elements(kept, layout, (len(index), *shape[1:]))
+    return (ranges, after < before) if min(before, after) <= limit else None
+
+
+def gather_ranges(table: N, index: N, ranges: RowRanges, is_selected_first: bool) -> N:
+    """Rows of a table that is sharded along axis 0, by an index with these ranges."""
+    layout = table.layout
+    if not is_selected_first:
+        rows = copy(table, _in_ranges(layout, ranges.read))
+        return _gather_local(rows, index, layout)
+    kept = _in_ranges(layout, ranges.readers)
+    return copy(_gather_local(table, index, kept), layout)
+
+
+def scatter_ranges(values: N, index: N, rows: int, layout: Sharding, ranges: RowRanges) -> N:
+    """The adjoint of `gather_ranges`: values added to the rows of a table in `layout`."""
+    by = _in_ranges(_of_axis_0(layout), ranges.readers)
+    inner = [
+        on_axis(p, p + index.ndim - 1) if isinstance(p, int) and p else q
+        for p, q in zip(layout.axes, by.axes, strict=True)
+    ]
+    moved = copy(values, layout.with_axes(inner))
+    wide = moved.cast(sum_acc_dtype(values.dtype))
+    added = wide.replace(op=Ops.SCATTER_ADD, src=(wide, copy(index, by)), arg=(rows,))
+    return added.cast(values.dtype)
+
+
+def _gather_local(table: N, index: N, layout: Sharding) -> N:
+    """A gather in which each device holds the rows that its part of the index selects."""
+    return table.replace(op=Ops.GATHER, src=(table, copy(index, _of_axis_0(layout))), arg=0)
+
+
+def _in_ranges(layout: Sharding, bounds: Bounds) -> Sharding:
+    """The layout with these ranges of axis 0 in place of its blocks."""
+    return layout.with_axes([Interval.listed(0, bounds) if p == 0 else p for p in layout.axes])
+
+
+def _of_axis_0(layout: Sharding) -> Sharding:
+    return layout.with_axes([p if placement_axis(p) == 0 else None for p in layout.axes])

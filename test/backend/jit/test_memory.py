@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 
 from test.backend.jit.programs import CALLS, numbers
+from test.devices import only_one_process
 from tinygrad import GlobalCounters, Tensor, TinyJit, Variable
 from tinygrad.jit import JitError
 
+LOOKS_AT_DEVICE = only_one_process(
+    "looks at kernels and memory, which the process of the device has"
+)
 
+
+@LOOKS_AT_DEVICE
 def test_pruning_runs_what_depends_on_no_argument_once() -> None:
     w, count = numbers(1, 2), numbers(0)
 
@@ -30,6 +36,7 @@ def test_pruning_runs_what_depends_on_no_argument_once() -> None:
     assert len(step.jit_cache) < len(plain.jit_cache)
 
 
+@LOOKS_AT_DEVICE
 @pytest.mark.parametrize("prune", [False, True])
 def test_intermediates_are_allocated_again_after_they_were_freed(prune: bool) -> None:
     w = numbers(1, 2)

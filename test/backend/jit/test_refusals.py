@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from test.backend.jit.programs import CALLS, Box, numbers
-from test.devices import only_cpu
+from test.devices import only_cpu, only_one_process
 from tinygrad import Tensor, TinyJit
 from tinygrad.jit import JitError
 
@@ -34,7 +34,10 @@ READS: list[Any] = [
     lambda x: x + x.data()[0],
     lambda x: x + Tensor(np.asarray(x)),
     lambda x: x + 1 if x.allclose(x) else x,
-    pytest.param(lambda x: x + float(np.from_dlpack(x)[0]), marks=only_cpu),
+    pytest.param(
+        lambda x: x + float(np.from_dlpack(x)[0]),
+        marks=[only_cpu, only_one_process("DLPack shares memory of one process")],
+    ),
 ]
 
 
@@ -49,6 +52,9 @@ def test_reading_a_value_inside_a_capture_is_an_error(function: Callable[[Tensor
 def test_values_of_iterators_and_generators_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # other threads might draw numbers meanwhile
     monkeypatch.setattr(threading, "active_count", lambda: 1)
+    # several processes draw the same ones
+    random.seed(3)
+    np.random.seed(3)
     numbers_of, counted = random.Random(3), itertools.count()
     array_of = np.random.default_rng(3)
     items, made = iter(range(9)), (i for i in range(9))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from test.devices import device_names, nth
+from test.devices import device_names, nth, only_one_process
 from tinygrad import GlobalCounters, Tensor, TinyJit, Variable, dtypes, nn
 from tinygrad.device import Sharding
 from tinygrad.execution.realize import compiled_kernels
@@ -20,6 +20,7 @@ from tinygrad.settings import Context
 
 Array = np.ndarray[Any, Any]
 SHAPE = (4, 6)
+COUNTS_KERNELS = only_one_process("counts kernels, which the process of the device alone has")
 
 
 def array(seed: int, shape: tuple[int, ...] = SHAPE) -> Array:
@@ -47,6 +48,7 @@ def test_replays_equal_calls_without_a_jit() -> None:
         close(step(tensor(i), tensor(i + 10)), (np.maximum(a + b, 0) * a).sum(0))
 
 
+@COUNTS_KERNELS
 def test_python_code_runs_in_the_first_two_calls_only() -> None:
     runs: list[Any] = []
 
@@ -108,6 +110,7 @@ def test_a_result_that_is_an_input_is_the_input_of_each_call() -> None:
         close(total, array(i) + array(i + 10))
 
 
+@COUNTS_KERNELS
 def test_cnt_counts_calls_and_captured_is_set_by_the_second() -> None:
     step = TinyJit(lambda x: (x + 1).realize())
     states = []
@@ -117,6 +120,7 @@ def test_cnt_counts_calls_and_captured_is_set_by_the_second() -> None:
     assert states == [(0, True, 0), (1, True, 0), (2, False, 1)]
 
 
+@COUNTS_KERNELS
 def test_counters_count_replays() -> None:
     step = TinyJit(lambda x: (x.sum(1, keepdim=True).realize() + x).realize())
     counts = []
@@ -249,6 +253,7 @@ def test_symbolic_offsets_take_the_values_of_each_call() -> None:
         close(step(whole, start.bind(i)).reshape(3), array(0, (10, 3))[i] * 2)
 
 
+@COUNTS_KERNELS
 def test_kernels_of_other_threads_are_not_captured() -> None:
     x = Tensor([1.0, 2.0]).realize()
     sums: list[float] = []
@@ -809,6 +814,7 @@ def test_a_captured_function_keeps_its_kernels(monkeypatch: pytest.MonkeyPatch) 
     assert len(compiled_kernels) == len(kernels), "others were evicted from the cache"
 
 
+@COUNTS_KERNELS
 def test_a_result_passed_back_is_read_before_kernels_of_one_launch_overwrite_it():
     count = Tensor.zeros(64, dtype=dtypes.int32).contiguous().realize()
 
@@ -827,6 +833,7 @@ def test_a_result_passed_back_is_read_before_kernels_of_one_launch_overwrite_it(
     assert jitted.captured is not None and len(jitted.jit_cache) == 3
 
 
+@COUNTS_KERNELS
 def test_independent_products_are_one_launch():
     count, size = 3, 64
     weights = [tensor(number, (size, size)) for number in range(2 * count)]

@@ -241,3 +241,78 @@ def test_a_reshape_sends_what_completes_the_rows_of_each_block(
     assert out.device == on(0)
     assert moved(out) == kinds(4 * lacking)
     np.testing.assert_array_equal(out.numpy(), values.reshape(new))
+    # also after axes of size 1
+    out = placed(values.reshape(1, 1, *old), on(2)).reshape((1, *new))
+    assert moved(out) == kinds(4 * lacking)
+    np.testing.assert_array_equal(out.numpy(), values.reshape(1, *new))
+
+
+# ---- gathers by an index that is known: interpolation, and padding with elements ----
+
+
+def nearest(old: int, new: int) -> list[set[int]]:
+    return [{o * old // new} for o in range(new)]
+
+
+def linear(old: int, new: int) -> list[set[int]]:
+    found = []
+    for o in range(new):
+        first = min(max((2 * o + 1) * old - new, 0), (old - 1) * 2 * new) // (2 * new)
+        found.append({first, min(first + 1, old - 1)})
+    return found
+
+
+def replicate(old: int, new: int) -> list[set[int]]:
+    return [{min(max(o - (new - old) // 2, 0), old - 1)} for o in range(new)]
+
+
+def reflect(old: int, new: int) -> list[set[int]]:
+    last = old - 1
+    return [{last - abs(last - abs(o - (new - old) // 2))} for o in range(new)]
+
+
+def resampled(x: Tensor, new: int, read: Any) -> Tensor:
+    """The first axis of two resampled, or padded, to `new` elements."""
+    if read in (nearest, linear):
+        return x.T.interpolate((new,), mode=read.__name__).T
+    before = (new - int(x.shape[0])) // 2
+    after = new - int(x.shape[0]) - before
+    return x.pad(((before, after), (0, 0)), mode=read.__name__)
+
+
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("layout", [on(0), on((0, 1), GRID), on((1, 0), GRID)], ids=str)
+@pytest.mark.parametrize(
+    ("old", "new", "read"),
+    [
+        *((12, new, read) for new in (5, 7, 17, 25) for read in (nearest, linear)),
+        *((old, old + 4, read) for old in (10, 12) for read in (replicate, reflect)),
+        (12, 17, replicate),
+    ],
+)
+def test_resampling_sends_the_elements_around_each_block(
+    old: int, new: int, read: Any, layout: Sharding
+) -> None:
+    values, upstream = integers(old, 4), integers(new, 4, seed=1)
+    x = placed(values, layout)
+    out = resampled(x, new, read)
+    rows, count = read(old, new), layout.shards(0)
+    held, made = (
+        [range(c * b, min(c * b + b, n)) for c in range(count)]
+        for n, b in ((n, -(-n // count)) for n in (old, new))
+    )
+    needed = [set().union(*(rows[o] for o in block)) for block in made]
+    lacking = sum(len(need - set(block)) for need, block in zip(needed, held, strict=True))
+    row = 4 * 4
+    assert out.device == layout
+    assert moved(out) == kinds(row * lacking)
+    whole = placed(values, None)
+    expected = resampled(whole, new, read)
+    np.testing.assert_allclose(out.numpy(), expected.numpy(), rtol=1e-6, atol=1e-6)
+    # the gradient reads the elements of the result that read a block
+    (gradient,) = out.gradient(x, gradient=placed(upstream, layout))
+    readers = [{o for o, read in enumerate(rows) if read & set(block)} for block in held]
+    lacking = sum(len(need - set(block)) for need, block in zip(readers, made, strict=True))
+    assert moved(gradient) == kinds(row * lacking)
+    (wanted,) = expected.gradient(whole, gradient=Tensor(upstream))
+    np.testing.assert_allclose(gradient.numpy(), wanted.numpy(), rtol=1e-5, atol=1e-5)

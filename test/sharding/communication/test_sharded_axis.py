@@ -159,7 +159,8 @@ def test_interpolation_along_a_sharded_axis_exchanges_the_halo_rows_of_its_block
     weight = placed(array(2, 3, rows, 16, seed=1), on(2))
     out = resized(x)
     gradients = (out * weight).sum().gradient(x)
-    border = {"halo": 3 * 2 * ROW} if mode == "linear" else {}
+    # a smaller image has means of two rows of one block
+    border = {"halo": 3 * 2 * ROW} if mode == "linear" and rows == 32 else {}
     assert moved(*gradients) == border
     assert moved(out) == border
     assert out.device is x.device

@@ -7,14 +7,18 @@ old ones, one axis after the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from tinygrad.dtype import dtypes, least_upper_dtype
+from tinygrad.dtype import DType, dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
+from tinygrad.gradient import with_gradient
 from tinygrad.mixin.indexing.gather import GatherMixin
 from tinygrad.mixin.precision import in_float32
+from tinygrad.mixin.sharding.known_rows import gather_known
 from tinygrad.uop.arguments import integer_argument
-from tinygrad.uop.reshard import even_shard_count
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.reshard import shard_count
 
 _MODES = ("linear", "nearest", "nearest-exact")
 
@@ -55,89 +59,113 @@ class InterpolationMixin(GatherMixin):
             x = self.cast(dtypes.float32 if self.element_size() < 4 else dtypes.float64)
         for i, new in enumerate(size):
             axis = self.ndim - len(size) + i
-            parts = 1 if align_corners else even_shard_count(x.uop, axis, new)
-            if parts > 1:
-                x = x._resize_shards(axis, new, mode, parts)
-            else:
-                x = x._resize_axis(axis, new, mode, align_corners)
+            x = x._resize_axis(axis, new, mode, align_corners)
         return x.round().cast(self.dtype) if rounds else x
 
     def _resize_axis(self, axis: int, new: int, mode: str, align_corners: bool) -> Self:
         """Resample one axis."""
         old = int(self.shape[axis])
-        if mode != "linear":
-            return self._index_select({axis: _nearest_positions(self, old, new, mode)})
+        if mode == "nearest":
+            return self._select(axis, _Positions(new, old, 0, new))
+        if mode == "nearest-exact":
+            return self._select(axis, _Positions(new, 2 * old, old, 2 * new))
         if align_corners:
-            unit = max(1, new - 1)
-            return self._interpolate_linear(
-                axis, _exact_arange(self, old * new, new) * (old - 1), unit
-            )
-        return self._interpolate_linear(
-            axis, _center_positions(self, old, new).clip(0, (old - 1) * 2 * new), 2 * new
-        )
+            return self._interpolate_linear(axis, _Positions(new, old - 1, 0, max(1, new - 1)))
+        centers = _Positions(new, 2 * old, old - new, 2 * new, 0, (old - 1) * 2 * new)
+        return self._interpolate_linear(axis, centers)
 
-    def _resize_shards(self, axis: int, new: int, mode: str, parts: int) -> Self:
-        """As `_resize_axis`, for a sharded axis: each shard is resampled by itself, with a halo of
-        one element on either side in linear mode.
+    def _interpolate_linear(self, axis: int, positions: _Positions) -> Self:
+        """Linear interpolation along `axis` between the elements around each position."""
+        around = (positions, positions.next_to(int(self.shape[axis]) - 1))
+        wide = least_upper_dtype(self.dtype, dtypes.float32)
+        weight = positions.fraction(self, wide)
+        found = self._gather_known(axis, around)
+        if found is not None:
+            return found._between(weight)._move_first_axis(axis)
+        shape = tuple(positions.count if i == axis else 1 for i in range(self.ndim))
+        a, b = (self._index_select({axis: p.index(self)}) for p in around)
+        result: Self = (a + (b - a) * weight.reshape(shape)).cast(self.dtype)
+        return result
+
+    def _between(self, weight: Self) -> Self:
+        """Elements (n, ...) between pairs (n, 2, ...), by the weight (n,) of the second. The
+        gradient is a product of all pairs, so that it is exchanged before it is multiplied.
         """
-        block, made = int(self.shape[axis]) // parts, new // parts
-        x = self.unflatten(axis, (parts, block))
-        last = x.ndim - 1
-        x = x.permute((*range(axis + 1), *range(axis + 2, x.ndim), axis + 1))
-        if mode == "linear":
-            position = _center_positions(self, block, made) + 2 * made
-            x = x._with_halo(axis)._interpolate_linear(last, position, 2 * made)
-        else:
-            x = x._resize_axis(last, made, mode, False)
-        return x.permute((*range(axis + 1), last, *range(axis + 1, last))).flatten(axis, axis + 1)
+        count, _, *rest = self.shape
+        weight = weight.reshape((count, *(1 for _ in rest)))
+        a, b = (self._slice_axis(1, i, i + 1).squeeze(1) for i in range(2))
+        found: Self = (a + (b - a) * weight).cast(self.dtype)
+        weights = (1 - weight).unsqueeze(1).cat(weight.unsqueeze(1), dim=1).cast(self.dtype)
 
-    def _with_halo(self, axis: int) -> Self:
-        """Shards (..., parts, ..., block) with one element before and after each; at the ends of
-        the axis, the outermost element is repeated.
+        def rule(g: UOp, node: UOp, source: UOp) -> tuple[UOp]:
+            both = g.reshape((count, 1, *rest)).expand(source.shape)
+            return (both * weights.uop.expand(source.shape),)
+
+        with_gradient(found.uop, rule, self.uop)
+        return found
+
+    def _select(self, axis: int, positions: _Positions) -> Self:
+        """The element of `axis` at or before each position."""
+        found = self._gather_known(axis, (positions,))
+        if found is not None:
+            return found.squeeze(1)._move_first_axis(axis)
+        return self._index_select({axis: positions.index(self)})
+
+    def _move_first_axis(self, axis: int) -> Self:
+        """The first axis as axis number `axis`."""
+        return self.permute((*range(1, axis + 1), 0, *range(axis + 1, self.ndim)))
+
+    def _gather_known(self, axis: int, positions: tuple[_Positions, ...]) -> Self | None:
+        """The elements of a sharded axis at or before positions, in axes (n, len(positions), ...);
+        None where another way sends less.
         """
-        last = self.ndim - 1
-        parts, block = int(self.shape[axis]), int(self.shape[last])
-        number = self.arange(parts).reshape(
-            tuple(parts if i == axis else 1 for i in range(last + 1))
-        )
-        first, final = self._slice_axis(last, 0, 1), self._slice_axis(last, block - 1, block)
-
-        def shifted(x: Self, by: int) -> Self:
-            return x._padded(tuple((by, -by) if i == axis else (0, 0) for i in range(x.ndim)))
-
-        before = number.eq(0).where(first, shifted(final, 1))
-        after = number.eq(parts - 1).where(final, shifted(first, -1))
-        return before.cat(self, after, dim=last)
-
-    def _interpolate_linear(self, axis: int, position: Self, unit: int) -> Self:
-        """Linear interpolation along `axis` at positions `position / unit`.
-
-        Positions are integers, so that every kernel rounds them to the same element.
-        """
-        first = position.idiv(unit)
-        shape = tuple(position.shape[0] if i == axis else 1 for i in range(self.ndim))
-        rest = (position - first * unit).cast(least_upper_dtype(self.dtype, dtypes.float32))
-        weight = (rest / unit).reshape(shape)
-        second = (first + 1).clip(0, int(self.shape[axis]) - 1)
-        a, b = (self._index_select({axis: index}) for index in (first, second))
-        return (a + (b - a) * weight).cast(self.dtype)
+        if shard_count(self.uop, axis) == 1:
+            return None
+        first, *others = (p.index(self) for p in positions)
+        index = first.stack(others, dim=1)
+        numbers = list(zip(*(p.numbers() for p in positions), strict=True))
+        node = gather_known(self.uop, axis, index.uop, numbers)
+        return None if node is None else self._derive(node)
 
 
-def _center_positions(x: Any, old: int, new: int) -> Any:
-    """The positions of the centers of `new` elements in units of `1 / (2 * new)` old elements,
-    relative to the center of the first old one. At the ends, they are outside of the old centers.
+@dataclass(frozen=True)
+class _Positions:
+    """Positions `i * step + first`, from `low` to `high`, of `count` numbers i, in units of
+    `1 / unit` elements. They are integers, so that every kernel rounds them to the same element.
     """
-    return (2 * _exact_arange(x, 2 * old * new, new) + 1) * old - new
 
+    count: int
+    step: int
+    first: int
+    unit: int
+    low: int = 0
+    high: int | None = None
 
-def _exact_arange(x: Any, limit: int, count: int) -> Any:
-    """0, 1, ..., count - 1, in an integer dtype that holds `limit`."""
-    return x.arange(count, dtype=dtypes.int32 if limit < 2**31 else dtypes.int64)
+    def next_to(self, last: int) -> _Positions:
+        """The positions one element further, up to element `last`."""
+        low, high = self.low + self.unit, self.high
+        limit = last * self.unit
+        high = limit if high is None else min(high + self.unit, limit)
+        return replace(self, first=self.first + self.unit, low=min(low, limit), high=high)
 
+    def index(self, x: Any) -> Any:
+        """The number of the element at or before each position, as a tensor of the kind of `x`."""
+        return self._tensor(x).idiv(self.unit)
 
-def _nearest_positions(x: Any, old: int, new: int, mode: str) -> Any:
-    """The indices of the nearest old elements, computed in integers, which is exact."""
-    position = _exact_arange(x, 2 * old * new, new)
-    if mode == "nearest":
-        return position * old // new
-    return (2 * position + 1) * old // (2 * new)
+    def fraction(self, x: Any, dtype: DType) -> Any:
+        """The distance of each position from the element before it."""
+        position = self._tensor(x)
+        return (position - position.idiv(self.unit) * self.unit).cast(dtype) / self.unit
+
+    def _tensor(self, x: Any) -> Any:
+        """The positions, in an integer dtype that holds them."""
+        limit = self.count * self.step + abs(self.first)
+        position = x.arange(self.count, dtype=dtypes.int32 if limit < 2**31 else dtypes.int64)
+        position = position * self.step + self.first
+        return position if self.high is None else position.clip(self.low, self.high)
+
+    def numbers(self) -> list[int]:
+        """The number of the element at or before each position."""
+        positions = (i * self.step + self.first for i in range(self.count))
+        high = self.count * self.step + abs(self.first) if self.high is None else self.high
+        return [min(max(p, self.low), high) // self.unit for p in positions]

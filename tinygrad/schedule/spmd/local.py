@@ -61,7 +61,9 @@ def block_number(layout: Sharding, axis: int) -> sint:
 
 def block_start(layout: Sharding, axis: int, shape: tuple[sint, ...]) -> sint:
     """The start of the running device's block of `axis`; negative if it begins before the array."""
-    first, step, _, stride = layout.span(axis, shape).reduced
+    first, step, _, stride, listed = layout.span(axis, shape).reduced
+    if listed:
+        return _listed_start(block_number(layout, axis), [start for start, _ in listed])
     if not step:
         return first
     at = block_number(layout, axis) * step + first
@@ -71,6 +73,17 @@ def block_start(layout: Sharding, axis: int, shape: tuple[sint, ...]) -> sint:
     extra = max(0, -min(first, first + step * (layout.shards(axis) - 1)))
     extra += -extra % stride
     return (at + (extra + stride - 1)) // stride - extra // stride
+
+
+def _listed_start(number: sint, starts: list[int]) -> sint:
+    """The start with this number."""
+    if isinstance(number, int):
+        return starts[number]
+    found = number.const_like(starts[-1])
+    for last in reversed(range(len(starts) - 1)):
+        if starts[last] != starts[last + 1]:
+            found = (number < last + 1).where(number.const_like(starts[last]), found)
+    return found.simplify()
 
 
 def device_block(layout: TensorDevice, axis: int, device: int) -> int:

@@ -303,6 +303,8 @@ def _axis_first(axis: int, rank: int) -> tuple[int, ...]:
 
 def _are_neighbours(source: Span, target: Span) -> bool:
     """Whether ranges are those of contiguous blocks, shifted or widened."""
+    if source.bounds or target.bounds:
+        return False
     source, target = source.reduced, target.reduced
     is_block = source.stride == 1 and source.step == source.size
     return is_block and target.stride == 1 and source.step == target.step
@@ -321,7 +323,8 @@ def _exchange_halo(
     """
     held = source.span(axis, shape).reduced
     block = held.size
-    first, _, size, _ = target.span(axis, shape).reduced
+    wanted = target.span(axis, shape).reduced
+    first, size = wanted.first, wanted.size
     first -= held.first
     order = _axis_first(axis, len(shape))
     pieces: defaultdict[int, list[LocalPiece]] = defaultdict(list)

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tinygrad.sharding import (
+    Interval,
     Partial,
     Placement,
     Sharding,
-    combined_layout,
+    common_mesh,
     movement_layout,
+    on_axis,
+    placement_axis,
     reduce_layout,
 )
 from tinygrad.uop import GroupOp, Ops
@@ -82,17 +85,25 @@ def gather_layout(table: Sharding, index: Sharding, rank: int, batch: int) -> Sh
     """The layout of the rows that an index of `rank` axes selects. A table that is sharded along
     its rows yields partial sums.
 
-    Each mesh dimension shards at most one of table and index, or both along one batch axis.
+    Each mesh dimension shards at most one of table and index, or both along one batch axis; or
+    rows and index, of which one is in an `Interval`: then a device holds the rows that its range
+    of the index selects.
     """
+    if len(table) == 1:
+        return table
+    dimensions = common_mesh(table, index)
+    assert dimensions is not None, f"the meshes of {table} and {index} do not nest"
     axes: list[Placement] = []
-    for p in table.axes:
-        if p == batch:
-            axes.append(Partial("ADD"))
+    for _, p, q in dimensions:
+        axis = placement_axis(p)
+        if axis is None or axis < batch:
+            axes.append(q if p is None else p)
+        elif axis > batch:
+            axes.append(on_axis(p, axis + rank - batch - 1))
         else:
-            axes.append(p + rank - batch - 1 if isinstance(p, int) and p > batch else p)
-    found = combined_layout(table.with_axes(axes), index)
-    assert found is not None, f"the meshes of {table} and {index} do not nest"
-    return found
+            is_local = q is not None and (isinstance(p, Interval) or isinstance(q, Interval))
+            axes.append(q if is_local else Partial("ADD"))
+    return Sharding(table.devices, axes, [size for size, _, _ in dimensions])
 
 
 def is_index_axis(placement: Placement, index: Node) -> bool:
@@ -101,18 +112,24 @@ def is_index_axis(placement: Placement, index: Node) -> bool:
 
 
 def scatter_device(node: Node) -> DeviceValue:
-    """The device of a scatter: values that are sharded along the index yield partial values."""
+    """The device of a scatter: values that are sharded along the index yield partial values; but
+    those in an `Interval` hold all that is added to a block of the rows.
+    """
     values, index = node.src
     layout, batch = values.device, len(node.arg) - 1
     if not isinstance(layout, Sharding):
         return layout if layout is not None else index.device
     axes: list[Placement] = []
     for p in layout.axes:
-        if isinstance(p, int) and p >= index.ndim:
-            axes.append(p - index.ndim + batch + 1)
+        axis = placement_axis(p)
+        if axis is None or axis < batch:
+            axes.append(p)
+        elif axis >= index.ndim:
+            axes.append(on_axis(p, axis - index.ndim + batch + 1))
+        elif isinstance(p, Interval):
+            axes.append(batch)
         else:
-            in_batch = not isinstance(p, int) or p < batch
-            axes.append(p if in_batch else Partial(SCATTER_REDUCE_OPS[node.op].name))
+            axes.append(Partial(SCATTER_REDUCE_OPS[node.op].name))
     return layout.with_axes(axes)
 
 

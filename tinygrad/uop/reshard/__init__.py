@@ -28,7 +28,7 @@ into errors.
     cumsum, logcumsumexp, ...  how many shards are scanned?                shard_count
                                where do the totals of the shards go?       reshard_scan_totals
                                where do the offsets of the shards go?      reshard_like
-    interpolate                are the shards resampled locally?           even_shard_count
+    interpolate, pad           which ranges of rows do devices read?       choose_ranges
     Tensor.gather, scatter     which axes are batch axes?                  any_sharded
     x[...] = v                 is the slice a view or a resharded copy?    slices_shards
     svd, winograd, x[list]     constants beside a sharded operand          device_value.replicated
@@ -44,7 +44,6 @@ functions are in `move.py` (one value), `operands.py`, `axes.py`, `movement.py`,
 
 from tinygrad.uop.reshard.axes import (
     any_sharded,
-    even_shard_count,
     reshard_for_bitcast,
     reshard_like,
     reshard_scan_totals,
@@ -89,7 +88,6 @@ __all__ = [
     "computing_device",
     "copy",
     "device_mismatch",
-    "even_shard_count",
     "fully_reduced",
     "gradient_like",
     "gradient_of_allreduce",

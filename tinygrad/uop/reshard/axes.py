@@ -24,14 +24,6 @@ def shard_count(node: Node, axis: int) -> int:
     return layout.shards(axis) if isinstance(layout, Sharding) else 1
 
 
-def even_shard_count(node: Node, axis: int, new_size: int) -> int:
-    """The number of shards along `axis` if all are equal, before and after a resize of the axis to
-    `new_size`; else 1. Equal shards are resampled locally, with a halo of one element.
-    """
-    count = shard_count(node, axis)
-    return count if node.shape[axis] % count == 0 and new_size % count == 0 else 1
-
-
 def any_sharded(nodes: Iterable[Node]) -> bool:
     """Whether one of these values has a sharded axis. A gather along an axis then takes all other
     axes as batch axes, so that each device gathers from its own shard.
