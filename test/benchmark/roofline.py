@@ -8,6 +8,7 @@ Occupancy is exact where NVRTC is installed, which counts registers; it is left 
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 
@@ -29,14 +30,19 @@ class Machine:
     flops: float
     """Float32 operations of the threads."""
     matrix_flops: dict[str, float]
-    """Operations by matrix instructions, by the start of their names."""
+    """Operations by matrix instructions, by patterns of their names."""
     launch_s: float
     """The time from one kernel of a graph to the next."""
 
     def rate(self, arithmetic: str) -> float:
         """The operations of "f32", "tf32" or "bf16"."""
-        names = {"tf32": "mma_m16n8k8_tf32", "bf16": "wgmma_m64"}
-        return self.matrix_flops[names[arithmetic]] if arithmetic in names else self.flops
+        names = {"tf32": "wgmma_m64n256k8_tf32", "bf16": "wgmma_m64n256k16_bf16"}
+        return self.rate_of(names[arithmetic]) if arithmetic in names else self.flops
+
+    def rate_of(self, text: str) -> float:
+        """The operations by the instructions of a text."""
+        rates = (rate for name, rate in self.matrix_flops.items() if re.search(name, text))
+        return next(rates, self.flops)
 
 
 # the data sheet of the H100 SXM; mma.sync was measured to reach about 0.62 of the rate of wgmma,
@@ -47,9 +53,10 @@ H100 = Machine(
     bytes=3.35e12,
     flops=66.9e12,
     matrix_flops={
-        "wgmma_m64": 989e12,
-        "mma_m16n8k16": 989e12 * MMA_SYNC,
-        "mma_m16n8k8_tf32": 494e12 * MMA_SYNC,
+        r"wgmma_\w+k16": 989e12,
+        r"wgmma_\w+k8_tf32": 494e12,
+        r"\bmma_m16n8k16": 989e12 * MMA_SYNC,
+        r"\bmma_m16n8k8_tf32": 494e12 * MMA_SYNC,
     },
     launch_s=1.5e-6,
 )
@@ -88,8 +95,7 @@ def bound(kernel: ProgramSpec, machine: Machine) -> Bound:
     estimates = kernel.estimates
     flops, memory = estimates.flops, estimates.memory_bytes
     assert isinstance(flops, int) and isinstance(memory, int), "the sizes are known"
-    names = [name for name in machine.matrix_flops if f"{name}" in kernel.source]
-    rate = machine.matrix_flops[names[0]] if names else machine.flops
+    rate = machine.rate_of(kernel.source)
     # blocks that do not fill the multiprocessors leave some idle
     blocks, _ = kernel.launch.blocks()
     units = machine.target.units

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from test.emulator.test_removals import TARGET, is_right, without_each
 from test.gpu_programs import BF16, GPUProgram, of_one
-from tinygrad import Tensor
+from tinygrad import Context, Tensor
 from tinygrad.codegen import get_program
 from tinygrad.codegen.optimize.threads.product.block_tile import BlockTile
 from tinygrad.codegen.optimize.threads.search import mappings, with_mapping
@@ -33,12 +34,13 @@ def kernels(program: GPUProgram) -> dict[BlockTile, ProgramSpec]:
     """The kernel of a program by each tile that reads shared memory."""
     (graph,) = program.graphs(TARGET)
     renderer = find_renderer(TARGET)
-    tiles = [x for x in mappings(graph, renderer) if isinstance(x, BlockTile)]
-    return {
-        x: get_program(with_mapping(graph, x), renderer)
-        for x in tiles
-        if x.instruction.reads_shared
-    }
+    with Context(ALLOW_TF32=int(program.allow_tf32)):
+        tiles = [x for x in mappings(graph, renderer) if isinstance(x, BlockTile)]
+        return {
+            x: get_program(with_mapping(graph, x), renderer)
+            for x in tiles
+            if x.instruction.reads_shared
+        }
 
 
 def arguments(function: Product, *shapes: tuple[int, int]) -> dict[int, np.ndarray]:
@@ -68,6 +70,16 @@ THREADS_ALONE = {"rows along the reduction", "one element a copy"}
 """Cases with rows whose bytes are no multiple of 16, of which hardware copies no boxes."""
 THREADS, ALONE, PAIRS = (False, 1), (True, 1), (True, 2)
 """Who fills the stages, and how many blocks share an operand."""
+WAITS = {
+    THREADS: r"block_barrier|async_fence|copy_async_wait<\d>|wgmma_wait<\d>",
+    ALONE: r"block_barrier|async_fence|mbarrier_\w+|copy_box_2d|wgmma_wait<\d>",
+    PAIRS: r"cluster_barrier|async_fence|mbarrier_\w+|copy_box_2d\w*|wgmma_wait<\d>",
+}
+
+
+def waits_of(kind: tuple[bool, int]) -> re.Pattern[str]:
+    """What the text of a kernel waits with."""
+    return re.compile(rf"(?<=\n) *(?:if \(\w+\) )?(?:{WAITS[kind]})\([^;]*;")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -96,11 +108,56 @@ def test_every_tile_computes_the_product(gpu: EmulatedDevice, name: str) -> None
         assert is_right(gpu, spec, spec.source, arrays, expected), spec.applied
 
 
-WAITS = {
-    THREADS: r"block_barrier|async_fence|copy_async_wait<\d>|wgmma_wait<\d>",
-    ALONE: r"block_barrier|async_fence|mbarrier_\w+|copy_box_2d|wgmma_wait<\d>",
-    PAIRS: r"cluster_barrier|async_fence|mbarrier_\w+|copy_box_2d\w*|wgmma_wait<\d>",
+def tf32(values: np.ndarray) -> np.ndarray:
+    """Floats with 10 bits of the mantissa."""
+    return (values.view(np.uint32) + np.uint32(0x1000) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+TF32_CASES: dict[str, tuple[Product, tuple[int, int], tuple[int, int], bool]] = {
+    "rows contiguous": (lambda a, b: a @ b, (130, 72), (72, 132), True),
+    "both along the reduction": (lambda a, b: (a @ b.T).relu(), (70, 136), (90, 136), False),
+    "columns along the reduction": (lambda a, b: a.T @ b.T, (96, 132), (70, 96), False),
+    "batch": (batch, (192, 80), (240, 72), True),
 }
+
+
+@pytest.mark.parametrize("name", TF32_CASES)
+def test_a_product_of_tf32_is_that_of_rounded_operands(gpu: EmulatedDevice, name: str) -> None:
+    """The operand that lanes hold, rows or columns, may lie in either order in memory."""
+    function, *shapes, is_swapped = TF32_CASES[name]
+    program = replace(of_one(name, function, *shapes), allow_tf32=True)
+    found = kernels(program)
+    assert {x.instruction.n * x.instruction.m // 64 for x in found} == {64, 128, 256}
+    assert {x.instruction.is_swapped for x in found} >= {is_swapped}
+    assert all(x.in_bulk and not x.read_later for x in found)
+    rng = np.random.default_rng(0)
+    # positive, so that bits that are dropped instead of rounded do not cancel out
+    a, b = (rng.random(shape, np.float32) for shape in shapes)
+    result = function(*(Tensor(tf32(x), device="CPU") for x in (a, b))).numpy()
+    arrays = {0: np.full_like(result, np.nan), 1: a, 2: b}
+    for spec in list(found.values())[::5]:
+        assert is_right(gpu, spec, spec.source, arrays, result), spec.applied
+
+
+def test_operands_of_tf32_both_across_the_reduction_are_multiplied_by_single_warps() -> None:
+    program = of_one("a.T @ b", lambda a, b: a.T @ b, (2048, 2048), (2048, 2048))
+    assert not kernels(replace(program, allow_tf32=True))
+
+
+def test_a_product_of_tf32_without_a_barrier_a_wait_or_a_fence_is_wrong(
+    gpu: EmulatedDevice,
+) -> None:
+    shapes = (64, 192), (192, 128)
+    found = kernels(replace(of_one("six steps", Tensor.matmul, *shapes), allow_tf32=True))
+    spec = next(spec for x, spec in found.items() if (x.stages, x.rows, x.cluster) == (3, 64, 1))
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-8, 9, shape).astype(np.float32) for shape in shapes)
+    arrays = {0: np.full((64, 128), np.nan, np.float32), 1: a, 2: b}
+    assert is_right(gpu, spec, spec.source, arrays, a @ b)
+    changed = list(without_each(spec.source, waits_of(ALONE)))
+    assert len(changed) == 15
+    for source in changed:
+        assert not is_right(gpu, spec, source, arrays, a @ b), source
 
 
 @pytest.mark.parametrize(
@@ -119,8 +176,7 @@ def test_a_product_without_a_barrier_a_wait_or_a_fence_is_wrong(
     arrays = arguments(function, *shapes)
     expected = arrays[0].copy()
     assert is_right(gpu, spec, spec.source, arrays, expected)
-    waits = rf"(?<=\n) *(?:if \(\w+\) )?(?:{WAITS[kind]})\([^;]*;"
-    changed = list(without_each(spec.source, re.compile(waits)))
+    changed = list(without_each(spec.source, waits_of(kind)))
     assert len(changed) == count
     if kind != THREADS:
         # other numbers of bytes, another phase

@@ -20,7 +20,7 @@ from tinygrad.renderer.cstyle.warp import (
     bulk_copy_name,
     map_name,
 )
-from tinygrad.renderer.matrix_instruction import WGMMA
+from tinygrad.renderer.matrix_instruction import WGMMA, WGMMA_TF32
 from tinygrad.renderer.tensor_map import TensorMap
 
 PRELUDE = "cuda.cu"
@@ -47,7 +47,7 @@ BOX_PLACES = ((-3, 2, -1, 1, 0), (8, 0, 1, 0, 1))
 BOX_COPIES = [(len(x.box), blocks) for x in BOX_SOURCES for blocks in (1, 2)]
 """Ranks, and blocks that a box is copied to."""
 
-GENERATED = {x.name: async_product_definition(x) for x in WGMMA} | {
+GENERATED = {x.name: async_product_definition(x) for x in (*WGMMA, *WGMMA_TF32)} | {
     bulk_copy_name(*x): bulk_copy_definition(*x) for x in BOX_COPIES
 }
 
@@ -236,8 +236,24 @@ def _products() -> list[Check]:
 
 
 def _asynchronous_products() -> list[Check]:
-    """Products of matrices in panels of 64 elements a row, both contiguous or both transposed."""
+    """Products of matrices in panels of 64 elements a row, both contiguous or both transposed. Of
+    TF32, of columns in panels of 32.
+    """
     made = []
+    for x in WGMMA_TF32:
+        body = (
+            "__shared__ __align__(1024) float s[256 * 32];\n"
+            "  for (int x = t; x < 256 * 32; x += 128) s[x] = b[x];\n"
+            f"  float sums[{x.c.count}];\n"
+            f"  for (int x = 0; x < {x.c.count}; x++) sums[x] = c[t * {x.c.count} + x];\n"
+            "  async_fence(); block_barrier(); wgmma_begin();\n"
+            f"  {x.name}(sums, ((f32x4 *)a)[t], matrix_descriptor(s + 8, 32768));\n"
+            "  wgmma_commit(); wgmma_wait<0>(sums);\n"
+            f"  for (int x = 0; x < {x.c.count}; x++) out[t * {x.c.count} + x] = sums[x];"
+        )
+        sums = _integers(128 * x.c.count)
+        inputs = (_integers(128 * 4), _integers(256 * 32), sums)
+        made.append(Check(x.name, body, inputs, sums, 128, architecture="sm_90a"))
     for x in WGMMA:
         pack = _half_pairs if x.operand is dtypes.float16 else _bfloat16_pairs
         a, b = (pack(_integers(rows * 64)).view(np.uint16) for rows in (64, 256))

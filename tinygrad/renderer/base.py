@@ -22,8 +22,9 @@ renderer walks it once and names every node that has a value.
   copy, of zeros where the source is not valid; COPY_COMMIT ends a group of copies, and COPY_WAIT
   (arg: groups) waits until at most so many are in flight.
 - `MMA_ASYNC(sums, a, b)` (arg: an `AsyncProduct`) begins `sums += a @ b` of operands in shared
-  memory, in several warps. MMA_BEGIN comes before a group of them, MMA_COMMIT ends it, and
-  `MMA_WAIT(sums)` waits as COPY_WAIT does. ASYNC_FENCE lets them see what the thread wrote.
+  memory, or of one there and a fragment, in several warps. MMA_BEGIN comes before a group of them,
+  MMA_COMMIT ends it, and `MMA_WAIT(sums)` waits as COPY_WAIT does. ASYNC_FENCE lets them see what
+  the thread wrote.
 - `COPY_BULK(shared address, mbarrier address, box)` begins a copy of `BOX(pointer, *coordinates)`
   (arg: a `TensorMap`), innermost coordinate first. One thread does that, after MBARRIER_INIT and
   MBARRIER_EXPECT (arg: bytes), which begins a phase of the mbarrier. The phase ends when so many

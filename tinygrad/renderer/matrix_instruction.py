@@ -47,12 +47,18 @@ class LaneMap:
 
     def contiguous(self, axis: int) -> int:
         """The number of neighbouring registers that hold neighbours along an axis."""
+        distance, count = self.spaced(axis)
+        return count if distance == 1 else 1
+
+    def spaced(self, axis: int) -> tuple[int, int]:
+        """The distance between registers that hold neighbours along an axis, and how many do."""
+        first = next((i for i, step in enumerate(self.registers) if _is_along(step, axis, 1)), 0)
         count = 1
-        for step in self.registers:
-            if step[axis] != count or step[1 - axis]:
+        for step in self.registers[first:]:
+            if not _is_along(step, axis, count):
                 break
             count *= 2
-        return count
+        return 1 << first, count
 
     def runs(self, axis: int) -> list[list[int]]:
         """The registers of a lane in lists of those that hold neighbours along an axis."""
@@ -69,6 +75,10 @@ class LaneMap:
             tuple((column, row) for row, column in self.lanes),
             tuple((column, row) for row, column in self.registers),
         )
+
+
+def _is_along(step: Step, axis: int, length: int) -> bool:
+    return step[axis] == length and not step[1 - axis]
 
 
 @dataclass(frozen=True)
@@ -92,8 +102,8 @@ class MatrixInstruction:
     loads_matrices: bool = False
     """Whether a warp can load 8x8 matrices of 16-bit elements, also transposed (ldmatrix)."""
     reads_shared: bool = False
-    """Whether it reads `a` and `b` from shared memory, while the threads continue; the lanes are
-    those of several warps then, and the maps of `a` and `b` are empty."""
+    """Whether it reads operands from shared memory, while the threads continue; the lanes are those
+    of several warps then, and the maps of the operands that it reads there are empty."""
     is_swapped: bool = False
     """Whether the function is given `b` and `a`, of which it computes the transpose of `c`."""
 
@@ -101,6 +111,25 @@ class MatrixInstruction:
     def lanes(self) -> int:
         """The number of lanes of a warp, or of the warps that run it together."""
         return 1 << len(self.c.lanes)
+
+    @property
+    def held_side(self) -> int | None:
+        """The operand, 0 or 1, that lanes hold while the other one is read from shared memory."""
+        if not self.reads_shared:
+            return None
+        return next((i for i, x in enumerate((self.a, self.b)) if x.registers), None)
+
+    @property
+    def orders(self) -> tuple[bool | None, bool | None]:
+        """Whether each operand has to be contiguous along the reduction, along its other axis, or
+        along either (None).
+        """
+        held = self.held_side
+        if held is None:
+            return None, None
+        lane_map = (self.a, self.b.transposed())[held]
+        is_along = lane_map.spaced(0)[1] == 1
+        return (is_along, True) if held == 0 else (True, is_along)
 
     def transposed(self) -> MatrixInstruction:
         """The instruction with rows and columns exchanged, which the same function computes."""
@@ -154,6 +183,7 @@ class AsyncProduct:
 
     instruction: MatrixInstruction
     operands: tuple[SharedOperand, SharedOperand]
+    """That which lanes hold is not read where it lies."""
 
 
 # ---- NVIDIA, sm_80 and later: a quad of lanes shares a row of `c` ----
@@ -202,11 +232,36 @@ def _wgmma(columns: int, operand: DType, name: str) -> MatrixInstruction:
     )
 
 
+# rows of the lanes of a column and of two registers: in the order of the PTX ISA and, for rows
+# that are contiguous in swizzled panels, in one that reads pairs of them without bank conflicts
+_HELD_ROWS = ((1, 0), (2, 0), (4, 0), (16, 0), (32, 0)), (8, 0)
+_HELD_PAIRS = ((2, 0), (16, 0), (4, 0), (8, 0), (32, 0)), (1, 0)
+
+
+def _wgmma_tf32(columns: int, is_along_reduction: bool) -> MatrixInstruction:
+    """Rows are held by lanes, so they may lie in either order in shared memory; columns, of which
+    the instruction reads 4-byte elements, are contiguous along the reduction.
+    """
+    x = _wgmma(columns, dtypes.float32, "tf32")
+    rows, pair = _HELD_ROWS if is_along_reduction else _HELD_PAIRS
+    return replace(
+        x,
+        name=f"wgmma_m64n{columns}k8_tf32",
+        k=8,
+        a=LaneMap(((0, 1), (0, 2), *rows), (pair, (0, 4))),
+        c=LaneMap(((0, 2), (0, 4), *rows), ((0, 1), pair, *x.c.registers[2:])),
+        rounds_operands=True,
+    )
+
+
 WGMMA_COLUMNS = (256, 128, 64)
 WGMMA = tuple(
     _wgmma(columns, operand, name)
     for operand, name in ((dtypes.float16, "f16"), (dtypes.bfloat16, "bf16"))
     for columns in WGMMA_COLUMNS
+)
+WGMMA_TF32 = tuple(
+    _wgmma_tf32(columns, order) for order in (True, False) for columns in WGMMA_COLUMNS
 )
 
 
@@ -297,7 +352,8 @@ def matrix_instructions(dialect: str, architecture: str) -> tuple[MatrixInstruct
     if dialect == "cuda":
         number = "".join(x for x in architecture if x.isdigit())
         if architecture == "sm_90a":
-            return (*NVIDIA, *WGMMA)
+            swapped = (x.transposed() for x in WGMMA_TF32)
+            return (*NVIDIA, *WGMMA, *WGMMA_TF32, *swapped)
         return NVIDIA if number and int(number) >= 80 else ()
     if dialect == "hip":
         if architecture in {"gfx940", "gfx941", "gfx942"}:

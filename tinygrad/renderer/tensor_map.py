@@ -31,6 +31,8 @@ class TensorMap:
     """Bytes, of all dimensions but the first."""
     box: tuple[int, ...]
     """The elements of a copy along each dimension."""
+    rounds_to_tf32: bool = False
+    """Whether elements, which are float32, are rounded as they are copied."""
 
     @property
     def can_be_encoded(self) -> bool:

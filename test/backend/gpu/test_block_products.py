@@ -219,7 +219,7 @@ def test_predicted_bounds():
     (bound,) = predict(product(8192, BF16))
     assert bound.by == "arithmetic"
     # all blocks of 128 x 256 take 15.5 rounds of 132
-    rate = roofline.H100.matrix_flops["wgmma_m64"] * (15.515 / 16)
+    rate = roofline.H100.rate("bf16") * (15.515 / 16)
     assert bound.seconds == pytest.approx(2 * 8192**3 / rate, rel=1e-3)
     (bound,) = predict(of_one("small", lambda x: x + 1, (16,)))
     assert bound.by == "launch"

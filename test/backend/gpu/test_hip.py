@@ -91,7 +91,10 @@ def test_products_use_matrix_instructions(
     (spec,) = product(256, dtype).kernels(amd_target(architecture))
     text = find_hip_compiler().assembly(spec.source, architecture)
     assert find_hip_compiler().link(text, architecture)[:4] == b"\x7fELF"
-    assert len(re.findall(rf"\bv_{name}_f32_", text)) >= 8
+    # those of the register tile, in one step of a stage or in several
+    rows, columns = map(int, re.findall(rf"(\d+) x (\d+) {name}", spec.applied[-1])[0])
+    count = len(re.findall(rf"\bv_{name}_f32_", text))
+    assert count and count % (rows * columns) == 0
 
 
 @pytest.mark.slow

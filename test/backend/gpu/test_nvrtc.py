@@ -82,6 +82,24 @@ def test_large_products_of_an_h100_are_instructions_of_four_warps(dtype, transpo
 
 
 @pytest.mark.skipif(nvrtc.disassembler() is None, reason="nvdisasm is not installed")
+@pytest.mark.parametrize("transposed", [False, True])
+def test_large_products_of_tf32_of_an_h100_hold_an_operand_in_registers(transposed):
+    (kernel,) = product(4096, transposed=transposed, allow_tf32=True).kernels(
+        nvidia_target("sm_90a", units=132)
+    )
+    compiled = nvrtc.compile_for("sm_90a", kernel.source)
+    counts = nvrtc.count_instructions(compiled)
+    # in four steps of a stage, both groups of warps multiply 64 rows, or 128 columns
+    assert counts["HGMMA"] == (4 if transposed else 8) and counts["HMMA"] == 0
+    # of a row or a column of 8 words, lanes hold two: one by one, or with those of the next column
+    assert counts["LDS"] == 16
+    assert counts["STS"] == counts["BAR"] == counts["LDL"] == counts["STL"] == 0
+    # the begin and the wait of a step
+    assert counts["WARPGROUP"] == 2
+    assert compiled.spills == 0 and "serialized" not in compiled.messages
+
+
+@pytest.mark.skipif(nvrtc.disassembler() is None, reason="nvdisasm is not installed")
 @pytest.mark.parametrize("architecture", ARCHITECTURES[:2])
 def test_both_products_of_attention_are_matrix_instructions(architecture):
     (kernel,) = ATTENTION.kernels(nvidia_target(architecture, units=132))

@@ -31,12 +31,27 @@ BoxCopy::Source BoxCopy::row_of(size_t number) const {
           static_cast<size_t>(end - first) * map.itemsize};
 }
 
+namespace {
+
+// Floats to 10 bits of the mantissa, ties away from zero. The documentation does not say where ties go.
+void round_row(char (&row)[SWIZZLED_ROW_BYTES]) {
+  for (size_t i = 0; i < sizeof row; i += 4) {
+    uint32_t bits;
+    std::memcpy(&bits, row + i, sizeof bits);
+    if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0x1000u) & ~0x1fffu;
+    std::memcpy(row + i, &bits, sizeof bits);
+  }
+}
+
+}  // namespace
+
 // 16 bytes of a row lie where others would: bits 7 to 9 of an address exchange bits 4 to 6.
 void BoxCopy::run() const {
   for (size_t number = 0; number < map.rows(); number++) {
     char row[SWIZZLED_ROW_BYTES] = {};
     Source source = row_of(number);
     if (source.bytes) std::memcpy(row + source.before, source.begin, source.bytes);
+    if (map.rounds) round_row(row);
     for (size_t i = 0; i < sizeof row; i += 16) {
       uintptr_t at = reinterpret_cast<uintptr_t>(target) + number * sizeof row + i;
       std::memcpy(reinterpret_cast<void *>(at ^ (at >> 7 & 7) << 4), row + i, 16);
@@ -51,7 +66,8 @@ namespace {
 constexpr uint64_t MAX_SIZE = uint64_t{1} << 32, MAX_STRIDE = uint64_t{1} << 40;
 constexpr uint32_t MAX_BOX = 256;
 constexpr int SWIZZLE_128B = 3;
-constexpr unsigned ITEMSIZES[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};  // of the data types in order
+constexpr unsigned ITEMSIZES[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};  // of the data types
+constexpr int TFLOAT32 = 11;
 
 bool is_multiple(uint64_t number, uint64_t of) { return number % of == 0; }
 
@@ -94,6 +110,7 @@ API cuTensorMapEncodeTiled(void *target, int data_type, uint32_t rank, void *add
   map.address = static_cast<char *>(address);
   map.rank = static_cast<uint16_t>(rank);
   map.itemsize = static_cast<uint16_t>(ITEMSIZES[data_type]);
+  map.rounds = data_type == TFLOAT32;
   map.strides[0] = map.itemsize;
   bool is_dense = true;
   for (unsigned i = 0; i < rank; i++) {

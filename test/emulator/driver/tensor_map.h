@@ -19,6 +19,7 @@ struct TensorMap {
   uint64_t sizes[MAX_RANK], strides[MAX_RANK];  // of elements, and in bytes; innermost first
   uint32_t box[MAX_RANK];
   uint16_t rank, itemsize;
+  bool rounds;  // floats to TF32
 
   size_t rows() const;
   size_t bytes() const { return rows() * SWIZZLED_ROW_BYTES; }

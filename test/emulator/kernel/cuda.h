@@ -208,3 +208,6 @@ EMULATOR_WGMMA(64, bf16, emulator::float_of_bfloat16)
 EMULATOR_WGMMA(128, bf16, emulator::float_of_bfloat16)
 EMULATOR_WGMMA(256, bf16, emulator::float_of_bfloat16)
 #undef EMULATOR_WGMMA
+#define wgmma_m64n64k8_tf32(...) emulator::begin_held_product<64>(EMULATOR_SITE, __VA_ARGS__)
+#define wgmma_m64n128k8_tf32(...) emulator::begin_held_product<128>(EMULATOR_SITE, __VA_ARGS__)
+#define wgmma_m64n256k8_tf32(...) emulator::begin_held_product<256>(EMULATOR_SITE, __VA_ARGS__)

@@ -51,4 +51,9 @@ inline float round_to_tf32(float value) {
   return same_bits<float>((bits + 0x1000u) & ~0x1fffu);
 }
 
+// What a matrix instruction reads of a float that was not rounded.
+inline float truncate_to_tf32(float value) {
+  return same_bits<float>(same_bits<unsigned>(value) & ~0x1fffu);
+}
+
 }  // namespace emulator

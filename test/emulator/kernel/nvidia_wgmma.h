@@ -3,7 +3,8 @@
 // A product happens when it is awaited, and its operands may not change from its begin on: each
 // thread remembers a hash of a part of them, so that a barrier or a wait that is missing before or
 // after it is an error in both orders. A matrix lies in panels of 128-byte rows, of which 8 are
-// swizzled; a descriptor is its address and the bytes from a panel to the next.
+// swizzled; a descriptor is its address and the bytes from a panel to the next. Of TF32, lanes hold
+// the left operand.
 #pragma once
 
 #include "matrix.h"
@@ -27,12 +28,19 @@ EMULATOR_UNCHECKED const unsigned short *element(uint64_t descriptor, unsigned r
   return reinterpret_cast<const unsigned short *>(address ^ (address >> 7 & 7) << 4);
 }
 
+// Four bytes of a column whose 8 rows along the reduction are contiguous.
+EMULATOR_UNCHECKED inline const unsigned short *element_32(uint64_t descriptor, unsigned column,
+                                                           unsigned deep) {
+  return element<false>(descriptor, column, deep * 2);
+}
+
 struct Product {
   float *sums;
   uint64_t a, b, hash;
   uint64_t (*read)(uint64_t a, uint64_t b);
   void (*add)(const Product &product);
   unsigned group;
+  float left[2][8];  // the rows of this lane, where lanes hold the left operand
 };
 
 // The products of a thread that were begun and not awaited, oldest first.
@@ -89,14 +97,71 @@ EMULATOR_UNCHECKED void add_product(const Product &product) {
   }
 }
 
-template <unsigned COLUMNS, float (*CONVERT)(unsigned short), bool A_TRANSPOSED, bool B_TRANSPOSED>
-EMULATOR_UNCHECKED void begin_product(float *sums, uint64_t a, uint64_t b) {
+EMULATOR_UNCHECKED inline Product &next_product() {
   Products &mine = of_this_thread<Products>();
   if (!mine.is_fenced) fail("a matrix instruction reads copies that no async_fence() follows", 0);
   if (mine.count == MAX_PENDING) fail("too many matrix instructions are not awaited", 0);
+  Product &product = mine.pending[mine.count++];
+  product.group = mine.groups;
+  return product;
+}
+
+template <unsigned COLUMNS, float (*CONVERT)(unsigned short), bool A_TRANSPOSED, bool B_TRANSPOSED>
+EMULATOR_UNCHECKED void begin_product(float *sums, uint64_t a, uint64_t b) {
   auto read = read_operands<COLUMNS, A_TRANSPOSED, B_TRANSPOSED>;
   auto add = add_product<COLUMNS, A_TRANSPOSED, B_TRANSPOSED, CONVERT>;
-  mine.pending[mine.count++] = {sums, a, b, read(a, b), read, add, mine.groups};
+  Product &product = next_product();
+  product = {sums, a, b, read(a, b), read, add, product.group, {}};
+}
+
+// The lanes of a warp read all columns.
+template <unsigned COLUMNS>
+EMULATOR_UNCHECKED uint64_t read_columns(uint64_t, uint64_t b) {
+  uint64_t hash = 0;
+  for (unsigned k = 0; k < 8; k++) {
+    for (unsigned column = self().lane; column < COLUMNS; column += 32) {
+      const unsigned short *parts = element_32(b, column, k);
+      hash = add_to_hash(add_to_hash(hash, parts), parts + 1);
+    }
+  }
+  return hash;
+}
+
+// Four lanes hold a row and that 8 below. What they hold is exchanged as the product begins.
+struct HeldRows {
+  float mine[4], rows[2][8];
+};
+
+template <unsigned COLUMNS>
+EMULATOR_UNCHECKED void add_held_product(const Product &product) {
+  for (unsigned i = 0; i < COLUMNS / 2; i++) {
+    unsigned column = self().lane % 4 * 2 + i % 2 + i / 4 * 8;
+    for (unsigned k = 0; k < 8; k++) {
+      float right;
+      __builtin_memcpy(&right, element_32(product.b, column, k), sizeof right);
+      product.sums[i] += product.left[i / 2 % 2][k] * truncate_to_tf32(right);
+    }
+  }
+}
+
+// The low 13 bits of the operands are not read.
+template <unsigned COLUMNS, class Left>
+EMULATOR_UNCHECKED void begin_held_product(Site site, float *sums, const Left &a, uint64_t b) {
+  HeldRows record;
+  for (unsigned i = 0; i < 4; i++) record.mine[i] = truncate_to_tf32(a.lane[i]);
+  meet(site, ALL_LANES, &record, [](void *const *records) EMULATOR_UNCHECKED {
+    for (unsigned lane = 0; lane < 32; lane++) {
+      HeldRows *held = static_cast<HeldRows *>(records[lane]);
+      for (unsigned k = 0; k < 8; k++) {
+        const HeldRows *from = static_cast<HeldRows *>(records[lane / 4 * 4 + k % 4]);
+        for (unsigned i = 0; i < 2; i++) held->rows[i][k] = from->mine[k / 4 * 2 + i];
+      }
+    }
+  });
+  Product &product = next_product();
+  auto read = read_columns<COLUMNS>;
+  product = {sums, 0, b, read(0, b), read, add_held_product<COLUMNS>, product.group, {}};
+  __builtin_memcpy(product.left, record.rows, sizeof product.left);
 }
 
 EMULATOR_UNCHECKED inline void note_fence(bool is_fenced) {

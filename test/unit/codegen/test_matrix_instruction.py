@@ -1,5 +1,7 @@
 """The lane maps of matrix instructions."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from tinygrad.renderer.matrix_instruction import (
     NVIDIA,
     RDNA3,
     WGMMA,
+    WGMMA_TF32,
     LaneMap,
     MatrixInstruction,
     matrix_instructions,
@@ -107,8 +110,45 @@ def test_four_warps_have_16_rows_each_of_what_they_multiply_together(x):
             assert x.c.position(thread, i) == (row, i // 4 * 8 + lane % 4 * 2 + i % 2)
 
 
+@pytest.mark.parametrize("x", WGMMA_TF32, ids=lambda x: f"{x.name} {x.orders}")
+def test_four_warps_hold_16_rows_each_that_they_multiply_with_shared_columns(x):
+    assert (x.held_side, x.lanes, x.m, x.k) == (0, 128, 64, 8)
+    assert sorted(held(x.a)) == list(np.ndindex(x.m, x.k))
+    assert sorted(held(x.c)) == list(np.ndindex(x.m, x.n))
+    # rows may have other names than in the PTX ISA, the same in the operand and the sums
+    isa = [[None] * 2 for _ in range(64)]
+    for thread in range(128):
+        row = thread // 32 * 16 + thread % 32 // 4
+        for i in range(4):
+            held_row, column = x.a.position(thread, i)
+            assert column == thread % 4 + i // 2 * 4
+            assert isa[row + i % 2 * 8][0] in (None, held_row)
+            isa[row + i % 2 * 8][0] = held_row
+        for i in range(x.c.count):
+            held_row, column = x.c.position(thread, i)
+            assert column == i // 4 * 8 + thread % 4 * 2 + i % 2
+            isa[row + i // 2 % 2 * 8][1] = held_row
+    assert all(a == c for a, c in isa) and sorted(a for a, _ in isa) == list(range(64))
+    assert x.transposed().held_side == 1 and x.transposed().orders == x.orders[::-1]
+
+
+def test_lanes_that_hold_an_operand_read_it_from_different_banks():
+    """In swizzled rows of 128 bytes: each bank once, or once by half of accesses to 8 bytes."""
+    for x in (WGMMA_TF32[0], WGMMA_TF32[-1]):
+        is_along = x.orders[0]
+        banks = []
+        for lane in range(32):
+            row, deep = x.a.position(lane, 0)
+            line, column = (row, deep) if is_along else (deep, row)
+            word = (column // 4 ^ line % 8) % 8 * 4 + column % 4
+            banks.append([word] if is_along else [word, word + 1])
+        for half in (banks,) if is_along else (banks[:16], banks[16:]):
+            assert sorted(itertools.chain.from_iterable(half)) == list(range(32))
+
+
 def test_a_device_has_the_instructions_of_its_architecture():
-    assert matrix_instructions("cuda", "sm_90a") == (*NVIDIA, *WGMMA)
+    tf32 = (*WGMMA_TF32, *(x.transposed() for x in WGMMA_TF32))
+    assert matrix_instructions("cuda", "sm_90a") == (*NVIDIA, *WGMMA, *tf32)
     assert matrix_instructions("cuda", "sm_90") == matrix_instructions("cuda", "sm_100a") == NVIDIA
     assert matrix_instructions("cuda", "sm_75") == ()
     assert matrix_instructions("hip", "gfx942") == CDNA

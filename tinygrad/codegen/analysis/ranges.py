@@ -193,9 +193,12 @@ class RangeFactory:
     def new(self, size: UOp | int, kind: AxisType) -> UOp:
         """A new range of `size` steps."""
         bound = UOp.const(dtypes.index, size)
-        axis = UOp(Ops.RANGE, dtypes.index, (bound,), RangeArg(self.next, kind))
+        return UOp(Ops.RANGE, dtypes.index, (bound,), RangeArg(self.number(), kind))
+
+    def number(self) -> int:
+        """A number for a range or an array, which no other of the graph has."""
         self.next += 1
-        return axis
+        return self.next - 1
 
     def like(self, axis: UOp, kind: AxisType | None = None) -> UOp:
         """A new range of the size of `axis`."""

@@ -77,6 +77,8 @@ class _Lanes:
                 self.lanes[u] = tuple([source[i] for i in u.arg])
             else:
                 self.scalar[u] = source[u.arg]
+        elif u.op is Ops.MMA_ASYNC:
+            self.scalar[u] = u.with_sources(self.operands(u))
         elif count == 1:
             self.scalar[u] = self.rebuilt(u)
         elif u.op is Ops.LOAD:
@@ -105,9 +107,12 @@ class _Lanes:
 
     def fragment(self, u: UOp) -> tuple[UOp, ...]:
         """The lanes of the result of an instruction of the warp, whose operands stay vectors."""
-        operands = [_vector(self.lanes[x]) if x in self.lanes else self.scalar[x] for x in u.src]
-        whole = UOp(u.op, u.dtype, tuple(operands), u.arg)
+        whole = UOp(u.op, u.dtype, self.operands(u), u.arg)
         return tuple([whole.gep(i) for i in range(u.dtype.count)])
+
+    def operands(self, u: UOp) -> tuple[UOp, ...]:
+        """The operands of an instruction of the warp."""
+        return tuple([_vector(self.lanes[x]) if x in self.lanes else self.scalar[x] for x in u.src])
 
     def pointer(self, u: UOp) -> UOp:
         """A pointer; memory of vectors becomes memory of scalars."""

@@ -177,22 +177,23 @@ class GPURenderer(CStyleRenderer):
 
 def _kept_loops(linear: list[UOp], is_full: bool) -> set[UOp]:
     """The loops that a compiler must not unroll: it would keep what the steps share, and there is
-    no register. All, if those of a thread are full; else those with a barrier and a loop inside.
+    no register. All, if those of a thread are full; else those with a loop inside, and a barrier or
+    a division, of which rare operands take the call of a function.
     """
     kept: set[UOp] = set()
     around: list[UOp] = []
     has_loop: set[UOp] = set()
-    has_barrier: set[UOp] = set()
+    has_break: set[UOp] = set()
     for u in linear:
         if u.op is Ops.RANGE and u.arg.kind in {AxisType.LOOP, AxisType.REDUCE}:
             has_loop.update(around)
             around.append(u)
         elif u.op is Ops.END and u.src[0] in around:
             around.remove(u.src[0])
-            is_stage = u.src[0] in has_loop & has_barrier
+            is_stage = u.src[0] in has_loop & has_break
             kept.update({u.src[0]} if is_full or is_stage else ())
-        elif u.op is Ops.BARRIER:
-            has_barrier.update(around)
+        elif u.op in {Ops.BARRIER, Ops.RECIPROCAL, Ops.FDIV}:
+            has_break.update(around)
     return kept
 
 

@@ -42,17 +42,23 @@ def write_wait(w: LaneWriter, u: UOp) -> None:
 
 
 def write_async_product(w: LaneWriter, u: UOp) -> None:
-    """Write an instruction on operands in shared memory, each a descriptor, which warps run."""
-    sums, *addresses = (unwrapped(w.names[x]) for x in u.src[:3])
-    operands = u.arg.operands
-    matrices = [
-        f"matrix_descriptor({x}, {operand.panel_bytes})"
-        for x, operand in zip(addresses, operands, strict=True)
+    """Write an instruction on operands in shared memory, each a descriptor, which warps run. Of
+    one that lanes hold it is given the fragment.
+    """
+    instruction: MatrixInstruction = u.arg.instruction
+    operands = [
+        w.struct(x)
+        if side == instruction.held_side
+        else f"matrix_descriptor({unwrapped(w.names[x])}, {shape.panel_bytes})"
+        for side, (x, shape) in enumerate(zip(u.src[1:3], u.arg.operands, strict=True))
     ]
-    name = u.arg.instruction.name
-    w.library.functions.setdefault(name, async_product_definition(u.arg.instruction))
-    is_transposed = ", ".join(str(int(not x.along_reduction)) for x in operands)
-    w.emit(f"{name}<{is_transposed}>({', '.join([sums, *matrices])});")
+    if instruction.is_swapped:
+        operands.reverse()
+    name = instruction.name
+    w.library.functions.setdefault(name, async_product_definition(instruction))
+    orders = ", ".join(str(int(not x.along_reduction)) for x in u.arg.operands)
+    choice = f"<{orders}>" if instruction.held_side is None else ""
+    w.emit(f"{name}{choice}({', '.join([unwrapped(w.names[u.src[0]]), *operands])});")
 
 
 def async_product_definition(x: MatrixInstruction) -> str:
@@ -65,18 +71,28 @@ def async_product_definition(x: MatrixInstruction) -> str:
     registers = [
         ", ".join(f'"+f"(c[{i}])' for i in range(first, first + 8)) for first in range(0, count, 8)
     ]
+    if x.held_side is None:
+        template = ["template <int a_is_transposed, int b_is_transposed>"]
+        left, is_transposed = "unsigned long long", f", %{count + 2}, %{count + 3}"
+        operands = f"%{count}, %{count + 1}"
+        inputs = '"l"(a), "l"(b), "n"(a_is_transposed), "n"(b_is_transposed)'
+    else:
+        template, left, is_transposed = [], "f32x4", ""
+        places = ", ".join(f"%{count + i}" for i in range(4))
+        operands = f"{{{places}}}, %{count + 4}"
+        words = (f'"r"(__float_as_int(a.lane[{i}]))' for i in range(4))
+        inputs = f'{", ".join(words)}, "l"(b)'
     return "\n".join(
         [
-            "template <int a_is_transposed, int b_is_transposed>",
-            f"__device__ inline void {x.name}(float *c, unsigned long long a,"
-            " unsigned long long b) {",
+            *template,
+            f"__device__ inline void {x.name}(float *c, {left} a, unsigned long long b) {{",
             f'  asm volatile("wgmma.mma_async.sync.aligned.{shape}.f32.{kind}.{kind} {{"',
             *(f'    "{line},"' for line in lines[:-1]),
             f'    "{lines[-1]}}}, "',
-            f'    "%{count}, %{count + 1}, 1, 1, 1, %{count + 2}, %{count + 3};"',
+            f'    "{operands}, 1, 1, 1{is_transposed};"',
             *(f"    {':' if not i else ' '} {x}," for i, x in enumerate(registers[:-1])),
             f"      {registers[-1]}",
-            '    : "l"(a), "l"(b), "n"(a_is_transposed), "n"(b_is_transposed));',
+            f"    : {inputs});",
             "}\n",
         ]
     )

@@ -18,8 +18,11 @@ from tinygrad.runtime.support.cuda.driver import LIBRARY, CudaError
 ENCODED_BYTES = 128
 ENCODED_ALIGNMENT = 64
 KEPT_MAPS = 4096
-DATA_TYPES = {2: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT16}
-"""By the bytes of an element."""
+DATA_TYPES = {
+    (2, False): driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT16,
+    (4, True): driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
+}
+"""By the bytes of an element, and whether it is rounded to TF32."""
 NO_INTERLEAVE = driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE
 SWIZZLE = driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B
 # L2 promotion: a read brings 256 bytes into the cache
@@ -42,7 +45,7 @@ def encode(described: TensorMap, address: int) -> EncodedMap:
     encoded, rank = EncodedMap(), len(described.sizes)
     code = _encoder()(
         encoded.address,
-        int(DATA_TYPES[described.itemsize]),
+        int(DATA_TYPES[described.itemsize, described.rounds_to_tf32]),
         rank,
         address + described.offset,
         (ctypes.c_uint64 * rank)(*described.sizes),

@@ -95,7 +95,7 @@ class ChainBlock(ChainRegisters):
         """The tile of an operand in shared memory, as bits."""
         bits = self.instruction.bits
         operand = operand if operand.dtype is bits else operand.bitcast(bits)
-        return shared_tile(operand, bits, outer, deep, size, self.number(), FreeRanges())
+        return shared_tile(operand, bits, outer, deep, size, self.factory.number(), FreeRanges())
 
     def fill(self, memory: Memory, step: UOp, condition: UOp | None) -> list[UOp]:
         """The stores of one stage of the operands of the keys, and of the values."""
@@ -280,7 +280,7 @@ class ChainBlock(ChainRegisters):
         """The weights in shared memory, and the store of a lane's."""
         x, rows, keys = self.instruction, self.tile.rows, self.tile.keys
         shared = SharedTile(
-            weight, x.bits, self.rows, self.keys, rows, keys, 1, self.number(), True, 1
+            weight, x.bits, self.rows, self.keys, rows, keys, 1, self.factory.number(), True, 1
         )
         width = min(x.c.contiguous(1), ACCESS_BYTES // x.bits.itemsize)
         count = self.lane_columns // width

@@ -50,14 +50,9 @@ class ChainRegisters:
         """New loops that are unrolled."""
         return [self.factory.new(n, AxisType.TILE) for n in sizes]
 
-    def number(self) -> int:
-        """A number that no other array of the kernel has."""
-        self.factory.next += 1
-        return self.factory.next - 1
-
     def registers(self, dtype: DType, size: int, *before: UOp) -> RegisterArray:
         """An array of registers, a new one in each step of the loops `before`."""
-        return RegisterArray(dtype, size, self.number(), *before)
+        return RegisterArray(dtype, size, self.factory.number(), *before)
 
     def cleared(self, size: int, loop: UOp, value: float = 0) -> RegisterArray:
         """Sums that hold a value at the beginning of each step of a loop."""

@@ -3,9 +3,10 @@
     fill the first stages
     for step of the reduction:
         wait until the oldest stage is filled
+        load the fragments of the stage that lanes hold, if they hold one operand
         for k in stage: for tile: begin sums[tile] += rows[tile, k] @ columns[k, tile]
         begin to fill the stage that was read two steps ago
-        wait until the products of the step before are complete
+        wait until the products of the step before are complete; if they read registers, of this one
     wait until all products are complete
 
 A stage is filled by all threads or, in bulk, by copies that one of them begins. Of the former, a
@@ -20,6 +21,8 @@ from tinygrad.codegen.analysis.ranges import RangeFactory
 from tinygrad.codegen.optimize.staging import row_major_index
 from tinygrad.codegen.optimize.threads.product.block_tile import BlockTile
 from tinygrad.codegen.optimize.threads.product.bulk_stages import BulkStages
+from tinygrad.codegen.optimize.threads.product.fragments import FragmentSource
+from tinygrad.codegen.optimize.threads.product.register_array import RegisterArray
 from tinygrad.codegen.optimize.threads.product.shared_tile import SharedTile, divided
 from tinygrad.codegen.optimize.threads.product.stages import Stages
 from tinygrad.dtype import dtypes
@@ -33,35 +36,61 @@ def multiply_stages(
     shared: tuple[SharedTile, ...],
     tile: BlockTile,
     warps: tuple[UOp, UOp],
+    lane: UOp,
     sums: UOp,
     factory: RangeFactory,
 ) -> UOp:
     """The wait after which `sums`, which are cleared, hold the sums of a thread; `warps` is the
-    position of its group of warps in the tile of the block.
+    position of its group of warps in the tile of the block, `lane` its own in the group.
     """
     x = tile.instruction
     ready = stages.ready()
+    stage = divided(stages.step, stages.count)[1]
+    sources = [
+        FragmentSource(operand, memory.after(ready), stage, x, side, lane)
+        for side, (operand, memory) in enumerate(zip(shared, stages.memory, strict=True))
+    ]
+    held: RegisterArray | None = None
     begun = UOp(Ops.MMA_BEGIN, dtypes.void, (ready,))
+    if x.held_side is not None:
+        source, side = sources[x.held_side], x.held_side
+        held = _load_stage(source, warps[side], tile, stages.step, factory)
+        begun = UOp(Ops.MMA_BEGIN, dtypes.void, tuple(held.before))
+        held.before = (begun,)
     inner = factory.new(tile.steps, AxisType.TILE)
     tiles = [factory.new(n, AxisType.TILE) for n in tile.repeats]
-    stage = divided(stages.step, stages.count)[1]
-    addresses = [
-        operand.address(
-            memory.after(ready),
-            stage,
-            collect((warp * repeats + repeat) * side),
-            collect(inner * x.k),
-        )
-        for operand, memory, warp, repeats, repeat, side in zip(
-            shared, stages.memory, warps, tile.repeats, tiles, (x.m, x.n), strict=True
-        )
-    ]
+    operands = []
+    for side, (source, warp) in enumerate(zip(sources, warps, strict=True)):
+        repeats, repeat = tile.repeats[side], tiles[side]
+        if held is not None and side == x.held_side:
+            count = source.dtype.count
+            operands.append(held.load((inner * repeats + repeat) * count, count=count))
+        else:
+            outer = collect((warp * repeats + repeat) * source.height)
+            deep = collect(inner * x.k)
+            operands.append(source.tile.address(source.memory, stage, outer, deep))
     c = sums.after(begun).index(collect(row_major_index(tiles) * x.c.count))
     shapes = shared[0].shape, shared[1].shape
     loops = (inner, *tiles)
-    product = UOp(Ops.MMA_ASYNC, dtypes.void, (c, *addresses, *loops), AsyncProduct(x, shapes))
+    product = UOp(Ops.MMA_ASYNC, dtypes.void, (c, *operands, *loops), AsyncProduct(x, shapes))
     issued = UOp(Ops.MMA_COMMIT, dtypes.void, (product,))
     refilled = stages.refill(ready, issued)
     waited = sums.after(issued, *refilled)
     step = UOp(Ops.MMA_WAIT, dtypes.void, (waited, stages.step), tile.read_later)
-    return UOp(Ops.MMA_WAIT, dtypes.void, (sums.after(step),), 0)
+    return UOp(Ops.MMA_WAIT, dtypes.void, (sums.after(step),), 0) if tile.read_later else step
+
+
+def _load_stage(
+    source: FragmentSource, warp: UOp, tile: BlockTile, step: UOp, factory: RangeFactory
+) -> RegisterArray:
+    """The fragments of a whole stage, which a group of warps holds in a step of the reduction."""
+    repeats, count = tile.repeats[source.side], source.dtype.count
+    size = tile.steps * repeats * count
+    held = RegisterArray(source.dtype.scalar(), size, factory.number(), step)
+    deep = factory.new(tile.steps, AxisType.TILE)
+    first = warp * (repeats * source.height), deep * tile.instruction.k
+    place = collect(deep * (repeats * count))
+    held.before = (
+        source.load(first, repeats, held.memory.after(step), factory, place, own=(deep,)),
+    )
+    return held

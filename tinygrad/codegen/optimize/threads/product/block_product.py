@@ -20,7 +20,7 @@ tile past the end of an axis are masked: they are filled with zeros, and not sto
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinygrad.codegen.analysis.affine_index import and_conditions, collect
 from tinygrad.codegen.analysis.ranges import FreeRanges, substitute
@@ -135,9 +135,14 @@ class Product:
             if sources == {x.operand}
             and x.accumulator is self.reduce.dtype
             and (ALLOW_TF32 or not x.rounds_operands)
+            and (x.held_side is None or x.orders == self._orders())
         )
         # lanes that exchange nothing need no warp
         return usable or (multiply_adds(self.reduce.dtype, max(warp, MIN_LANES)),)
+
+    def _orders(self) -> tuple[bool, ...]:
+        """Whether each operand that hardware copies is contiguous along the reduction."""
+        return tuple(x is not None and x.loops[0] in self.reduction.loops for x in self.sources())
 
 
 def _find_product(found: Contraction) -> Product | None:
@@ -204,7 +209,12 @@ class _BlockProduct:
         free = FreeRanges()
         lengths = tile.rows, tile.columns
         axes = product.rows, product.columns
-        sources = product.sources() if tile.in_bulk else (None, None)
+        # what instructions read, nothing else rounds
+        rounds = self.instruction.reads_shared and self.instruction.rounds_operands
+        sources = [
+            replace(x, map=replace(x.map, rounds_to_tf32=rounds)) if x and tile.in_bulk else None
+            for x in product.sources()
+        ]
         self.shared = tuple(
             shared_tile(
                 self.as_bits(x),
@@ -212,7 +222,7 @@ class _BlockProduct:
                 axis,
                 product.reduction,
                 (length, tile.depth, stages),
-                self.number(),
+                self.factory.number(),
                 free,
                 self.instruction.reads_shared,
                 source,
@@ -287,7 +297,7 @@ class _BlockProduct:
             sum(x.stage_size * x.dtype.itemsize for x in self.shared),
             self.tile.read_later,
             self.tile.cluster,
-            self.number(),
+            self.factory.number(),
             self.factory,
         )
 
@@ -309,7 +319,9 @@ class _BlockProduct:
         if x.reads_shared:
             pipeline = self.bulk_pipeline() if tile.in_bulk else self.pipeline()
             start = sums.after(clear)
-            done = multiply_stages(pipeline, self.shared, tile, self.warp, start, self.factory)
+            done = multiply_stages(
+                pipeline, self.shared, tile, self.warp, self.lane, start, self.factory
+            )
             return done, sums
         stages = self.pipeline()
         memory = stages.read(stages.begin())
@@ -340,12 +352,7 @@ class _BlockProduct:
 
     def registers(self, dtype: DType, size: int) -> UOp:
         """An array of registers."""
-        return UOp(Ops.DEFINE_REG, dtype.ptr(size, AddrSpace.REG), (), self.number())
-
-    def number(self) -> int:
-        """A number that no other array of the kernel has."""
-        self.factory.next += 1
-        return self.factory.next - 1
+        return UOp(Ops.DEFINE_REG, dtype.ptr(size, AddrSpace.REG), (), self.factory.number())
 
     # ---- output ----
 
@@ -353,15 +360,17 @@ class _BlockProduct:
         """The store of the tile."""
         x, tile, product = self.instruction, self.tile, self.product
         width = self.store_width()
+        apart = x.c.spaced(1)[0] if width > 1 else 1
         tiles = [self.factory.new(n, AxisType.TILE) for n in tile.repeats]
-        high = self.factory.new(x.c.count // width, AxisType.TILE)
-        own = [*tiles, high]
-        register: UOp = high * width
+        other = self.factory.new(x.c.count // width, AxisType.TILE)
+        own = [*tiles, other]
+        high, low = divided(other, apart)
+        register = collect(high * (width * apart) + low)
         first = [self.position(axis, tiles, register) for axis in (0, 1)]
         numbers = first
         if width > 1:
             lane = self.factory.new(width, AxisType.VECTOR)
-            own, register = [*own, lane], register + lane
+            own, register = [*own, lane], register + lane * apart
             numbers = [first[0], first[1] + lane]
         table: dict[UOp, UOp] = product.rows.positions(numbers[0]) | product.columns.positions(
             numbers[1]
@@ -393,7 +402,7 @@ class _BlockProduct:
         """The neighbouring sums of a lane that are neighbours in the output."""
         product = self.product
         itemsize = product.store.src[1].dtype.itemsize
-        widest = min(self.instruction.c.contiguous(1), STORE_BYTES // itemsize)
+        widest = min(self.instruction.c.spaced(1)[1], STORE_BYTES // itemsize)
         return contiguous_width([product.store.src[0]], product.columns, widest, FreeRanges())
 
     def inside(self, first: list[UOp]) -> UOp | None:

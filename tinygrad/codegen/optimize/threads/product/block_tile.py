@@ -32,6 +32,8 @@ STEP_CYCLES = 40.0
 BULK_STEP_CYCLES = 20.0
 # of a step, to wait for the other blocks of a cluster
 CLUSTER_STEP_CYCLES = 40.0
+# of a step, to load the fragments that its products read, while none of the block are running
+HELD_STEP_CYCLES = 250.0
 # blocks that share an operand
 CLUSTERS = (1, 2)
 # what a multiprocessor does in a cycle: multiply-adds, and bytes of shared memory and of the cache
@@ -106,7 +108,9 @@ class BlockTile:
     @property
     def read_later(self) -> int:
         """Steps that may still be reading their stages when the next begins to fill one."""
-        return STEPS_IN_FLIGHT if self.instruction.reads_shared else 0
+        x = self.instruction
+        # registers that products read are not loaded before these are complete
+        return STEPS_IN_FLIGHT if x.reads_shared and x.held_side is None else 0
 
     @property
     def registers(self) -> int:
@@ -115,6 +119,8 @@ class BlockTile:
         words = x.operand.itemsize / 4
         sums = math.prod(self.repeats) * x.c.count
         fragments = self.repeats[0] * x.a.count + self.repeats[1] * x.b.count
+        if x.held_side is not None:
+            fragments *= self.steps
         return math.ceil(sums + fragments * words) + OTHER_REGISTERS
 
     def blocks_per_unit(self, target: Target) -> int:
@@ -149,39 +155,43 @@ def candidates(
 ) -> Iterator[BlockTile]:
     """The tiles that fit the target, also those that are filled in bulk if that is possible."""
     if instruction.reads_shared:
-        # a row is one of a swizzled panel; of the stages, one is read and another may still be
-        choices = _tiles(instruction, WARP_GROUPS, (2, 1), (1,), (SWIZZLE_BYTES,), (5, 4, 3))
+        choices = _that_read_shared(instruction, in_bulk)
     else:
-        heights, widths = ((4, 2, 1), (8, 4, 2)) if instruction.name else ((8, 4, 2), (2, 1))
-        stages = (4, 3, 2, 1) if target.has_async_copy else (2, 1)
-        choices = _tiles(instruction, WARPS, heights, widths, (64, 128), stages)
-    if in_bulk and instruction.reads_shared:
-        choices = itertools.chain.from_iterable(map(_ways_to_fill, choices))
+        choices = _that_read_registers(instruction, target)
     for tile in choices:
         if tile.blocks_per_unit(target) and _is_filled_evenly(tile):
             yield tile
 
 
-def _ways_to_fill(tile: BlockTile) -> Iterator[BlockTile]:
-    """A tile whose stages hardware fills, alone or in clusters, or threads do."""
-    for cluster in CLUSTERS:
-        yield replace(tile, in_bulk=True, cluster=cluster)
-    yield tile
+def _that_read_registers(instruction: MatrixInstruction, target: Target) -> Iterator[BlockTile]:
+    heights, widths = ((4, 2, 1), (8, 4, 2)) if instruction.name else ((8, 4, 2), (2, 1))
+    stages = (4, 3, 2, 1) if target.has_async_copy else (2, 1)
+    return _tiles(instruction, WARPS, (heights, widths), (64, 128), stages)
+
+
+def _that_read_shared(instruction: MatrixInstruction, in_bulk: bool) -> Iterator[BlockTile]:
+    """Tiles with rows of swizzled panels. Of their stages, one is read and another may still be."""
+    sides = ((1,), (2, 1)) if instruction.is_swapped else ((2, 1), (1,))
+    for tile in _tiles(instruction, WARP_GROUPS, sides, (SWIZZLE_BYTES,), (5, 4, 3)):
+        if in_bulk:
+            # alone or in clusters
+            for cluster in CLUSTERS:
+                yield replace(tile, in_bulk=True, cluster=cluster)
+        # an operand that no lane holds is rounded by the hardware that copies it
+        if not instruction.rounds_operands:
+            yield tile
 
 
 def _tiles(
     instruction: MatrixInstruction,
     warps: tuple[tuple[int, int], ...],
-    heights: Sizes,
-    widths: Sizes,
+    sides: tuple[Sizes, Sizes],
     row_bytes: Sizes,
     stages: Sizes,
 ) -> Iterator[BlockTile]:
     """The tiles of all choices."""
     steps = [x // instruction.operand.itemsize // instruction.k for x in row_bytes]
-    for arrangement, rows, columns, deep, count in itertools.product(
-        warps, heights, widths, steps, stages
-    ):
+    for arrangement, rows, columns, deep, count in itertools.product(warps, *sides, steps, stages):
         yield BlockTile(instruction, arrangement, (rows, columns), deep, count)
 
 
@@ -214,13 +224,16 @@ def cost(tile: BlockTile, size: ProductSize, target: Target) -> float:
         read = tile.threads * tile.steps * fragments
     read *= x.operand.itemsize
     filled = (tile.rows + tile.columns / tile.cluster) * tile.depth * x.operand.itemsize
-    step = max(products / rate, read / SHARED_BYTES_PER_CYCLE, filled / CACHE_BYTES_PER_CYCLE)
+    written = (tile.rows + tile.columns) * tile.depth * x.operand.itemsize
+    shared = (read + written) / SHARED_BYTES_PER_CYCLE
+    step = max(products / rate, shared, filled / CACHE_BYTES_PER_CYCLE)
     # stages and other blocks hide latency
     hidden = min(4, resident * max(1, tile.stages - 1 - tile.read_later))
     overhead = BLOCK_CYCLES / resident
     steps = ceildiv(size.depth, tile.depth)
     waited = BULK_STEP_CYCLES if tile.in_bulk else STEP_CYCLES
     waited += CLUSTER_STEP_CYCLES if tile.cluster > 1 else 0
+    step += HELD_STEP_CYCLES if x.held_side is not None else 0
     step += waited * 4 / hidden
     return ceildiv(blocks, target.units) * (steps * step + overhead)
 

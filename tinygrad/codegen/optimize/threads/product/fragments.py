@@ -76,9 +76,11 @@ class FragmentSource:
         registers: UOp,
         factory: RangeFactory,
         place: UOp | int = 0,
+        own: tuple[UOp, ...] = (),
     ) -> UOp:
         """The store of neighbouring fragments along the outer axis to `registers`, from element
-        `place` on. `first` is the outer and the deep position of the first one in the tile.
+        `place` on, in each step of the loops `own`. `first` is the outer and the deep position of
+        the first one in the tile.
         """
         lane_map = self.lane_map
         together = 1
@@ -94,7 +96,7 @@ class FragmentSource:
         number = factory.new(repeats // together, AxisType.TILE)
         origin = first[0] + number * (together * self.height), first[1]
         value = self._fragment(origin, lane_map)
-        return registers.index(place + number * value.dtype.count).store(value, number)
+        return registers.index(place + number * value.dtype.count).store(value, *own, number)
 
     def _fragment(self, origin: tuple[UOp, UOp], lane_map: LaneMap) -> UOp:
         """The fragment of the matrix at `origin`."""
