@@ -126,7 +126,10 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     parser.add_argument("--device", help="the device to measure (default: DEV, or the CPU)")
     parser.add_argument(
-        "--budget", type=duration, metavar="8m", help="stop after this time; say what was left out"
+        "--budget",
+        type=duration,
+        metavar="TIME",
+        help="stop after this time, as 8m; say what was left out",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file too")
     parser.add_argument(

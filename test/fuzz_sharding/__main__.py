@@ -29,7 +29,13 @@ NUMBERS = 0.3
 def main() -> None:
     ranks = OnRanks()
     arguments = parser("fuzz_sharding", __doc__)
-    arguments.add_argument("--ops", nargs="*", choices=sorted(OPS), help="only these ops")
+    arguments.add_argument(
+        "--ops",
+        nargs="*",
+        choices=sorted(OPS),
+        metavar="OP",
+        help="only these ops; an unknown one lists all",
+    )
     arguments.add_argument("--numbers", action="store_true", help="only extreme values")
     given = arguments.parse_args()
 

@@ -24,7 +24,12 @@ def main() -> None:
     ranks = OnRanks()
     arguments = parser("fuzz_state", __doc__)
     arguments.add_argument("--strict", action="store_true", help="errors are findings too")
-    arguments.add_argument("--groups", type=lambda x: x.split(","), default=list(GROUPS))
+    arguments.add_argument(
+        "--groups",
+        type=lambda x: x.split(","),
+        default=list(GROUPS),
+        help=f"only these groups of statements, as a,b; there are {', '.join(GROUPS)}",
+    )
     given = arguments.parse_args()
     unknown = set(given.groups) - set(GROUPS)
     if unknown:

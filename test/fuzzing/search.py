@@ -64,7 +64,7 @@ def search(
 def parser(name: str, description: str | None) -> argparse.ArgumentParser:
     """The command line of a fuzzer, `python -m test.NAME`."""
     found = argparse.ArgumentParser(prog=f"python -m test.{name}", description=description)
-    found.add_argument("--minutes", type=float, default=1)
-    found.add_argument("--seed", type=int, default=0)
-    found.add_argument("--findings", type=int, default=1000, help="stop after so many")
+    found.add_argument("--minutes", type=float, default=1, help="how long (default: 1)")
+    found.add_argument("--seed", type=int, default=0, help="that of the first program (default: 0)")
+    found.add_argument("--findings", type=int, default=1000, help="stop after this many")
     return found

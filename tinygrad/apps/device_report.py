@@ -47,9 +47,15 @@ def main(arguments: Sequence[str]) -> int:
     The arguments name the devices to check; without any, they are all that are found.
     """
     parser = argparse.ArgumentParser(prog="python -m tinygrad.device", description=__doc__)
-    parser.add_argument("devices", nargs="*", help="devices to check, as CUDA:1; default: all")
-    parser.add_argument("--size", type=int, default=PRODUCT_SIZE, help="rows of the product")
-    parser.add_argument("--bytes", type=int, default=COPY_BYTES, help="bytes that are copied")
+    parser.add_argument(
+        "devices", nargs="*", help="devices to check, such as CUDA:1 (default: all)"
+    )
+    parser.add_argument(
+        "--size", type=int, default=PRODUCT_SIZE, help="rows of the product (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--bytes", type=int, default=COPY_BYTES, help="bytes that are copied (default: %(default)s)"
+    )
     options = parser.parse_args(arguments)
     names = options.devices or _all_names()
     try:

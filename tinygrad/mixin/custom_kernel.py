@@ -137,7 +137,7 @@ def _devices(
     """The device or layout that the kernel needs each tensor in. Raises ShardingError if none."""
     if reduce not in REDUCTIONS:
         raise ShardingError(
-            f"custom kernel {name}: reduce={reduce!r} is none of {', '.join(REDUCTIONS)}"
+            f"custom kernel {name}: reduce={reduce!r} is not one of {', '.join(REDUCTIONS)}"
         )
     # uninitialized tensors are allocated where they are needed, unless all are uninitialized
     devices = [None if is_uninitialized(x.uop) else computing_device(x.uop.device) for x in tensors]

@@ -54,7 +54,7 @@ class HashMixin(GatherMixin, CastMixin):
         '3a985da74fe225b2'
         """
         if not isinstance(cfg, str) or cfg not in SPONGES:
-            raise ArgumentError(f"keccak: {cfg!r} is none of {', '.join(SPONGES)}")
+            raise ArgumentError(f"keccak: {cfg!r} is not one of {', '.join(SPONGES)}")
         if self.dtype is not dtypes.uint8:
             raise TypeError(f"keccak takes bytes, not {self.dtype}; cast or bitcast to uint8")
         if not self.ndim:

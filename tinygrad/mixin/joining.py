@@ -143,7 +143,7 @@ class JoiningMixin(CreationMixin):
         [2, 1, 2, 3, 2, 1]
         """
         if mode not in _MODES:
-            raise NotImplementedError(f"pad: mode {mode!r} is none of {', '.join(_MODES)}")
+            raise NotImplementedError(f"pad: mode {mode!r} is not one of {', '.join(_MODES)}")
         pairs = self._pairs(padding)
         if mode != "constant":
             return self._pad_with_elements(pairs, mode)

@@ -108,8 +108,8 @@ def _check_operand(first: Sharding, layout: Sharding) -> None:
     same = set(layout.devices) == set(first.devices)
     what = "the same devices in a different order" if same else "different devices"
     raise ShardingError(
-        f"operands live on {what}, {first} on {', '.join(first)} and {layout} on "
-        f"{', '.join(layout)}; move one with .to() or .shard() to the devices of the other"
+        f"operands live on {what}: one on {', '.join(first)} as {first}, one on "
+        f"{', '.join(layout)} as {layout}; bring them together first with .to() or .shard()"
     )
 
 

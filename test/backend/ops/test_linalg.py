@@ -145,7 +145,7 @@ def test_keccak_of_a_view_and_of_no_messages() -> None:
     ("message", "name", "kind", "text"),
     [
         (Tensor([1.0]), "sha3_256", TypeError, "takes bytes, not dtypes.float; cast"),
-        (Tensor(b"a"), "md5", ValueError, "'md5' is none of sha3_224"),
+        (Tensor(b"a"), "md5", ValueError, "'md5' is not one of sha3_224"),
         (Tensor(1, dtype=dtypes.uint8), "sha3_256", ValueError, "reshape one byte to"),
     ],
 )

@@ -288,7 +288,7 @@ def test_windows_that_do_not_overlap_are_a_reshape(options: dict[str, int]) -> N
         (lambda x: x.max_pool2d(2, stride=(1, 2, 3)), r"stride.*2 numbers"),
         (lambda x: x.max_unpool2d(Tensor.empty(1, 3, 4, 4)), r"\(1, 3, 4, 4\).*\(1, 3, 8, 8\)"),
         (lambda x: x.max_unpool2d(x), r"integers, not dtypes.float"),
-        (lambda x: x.interpolate((4, 4), "cubic"), r"'cubic' is none of linear, nearest"),
+        (lambda x: x.interpolate((4, 4), "cubic"), r"'cubic' is not one of linear, nearest"),
         (lambda x: x.interpolate((4, 0)), r"\(4, 0\) do not fit shape"),
     ],
 )

@@ -275,5 +275,5 @@ def test_errors_with_sharded_tensors_name_the_mistake():
         Tensor.custom_kernel(Tensor.empty(M), x, fxn=largest)
     with pytest.raises(ShardingError, match=r"writes the tensors \(0,\), but by the rule"):
         Tensor.custom_kernel(Tensor.empty(M), x, fxn=largest, rule="-> m, m k")
-    with pytest.raises(ShardingError, match="reduce='mean' is none of sum, prod, max"):
+    with pytest.raises(ShardingError, match="reduce='mean' is not one of sum, prod, max"):
         Tensor.custom_kernel(Tensor.empty(M), x, fxn=largest, rule="m k -> m", reduce="mean")

@@ -237,15 +237,15 @@ def test_reduced_objects_do_not_run(load, tmp_path, protocol):
         (b"}(K\x01K\x02tR.", "calls {}, which is not a known function"),
         (b"X\x02\x00\x00\x00os)R.", "calls 'os'"),
         (b"ccollections\nOrderedDict\n]R.", "not a known function"),
-        (b"ccollections\nOrderedDict\n(K\x01tR.", "no items of a dictionary"),
+        (b"ccollections\nOrderedDict\n(K\x01tR.", "not items of a dictionary"),
         (b"ccollections\nOrderedDict\n(((]K\x01tltR.", "for a key"),
         (b"ctorch._utils\n_rebuild_tensor_v2\n)R.", "do not describe a tensor"),
         (b"ctorch._utils\n_rebuild_parameter\n(NtR.", "not describe a parameter"),
         (b"ctorch.storage\nUntypedStorage\n)R.", "not a known function"),
-        (b"c_codecs\nencode\n(X\x01\x00\x00\x00aX\x03\x00\x00\x00rottR.", "no bytes"),
+        (b"c_codecs\nencode\n(X\x01\x00\x00\x00aX\x03\x00\x00\x00rottR.", "not bytes"),
         (b"X\x02\x00\x00\x00osX\x06\x00\x00\x00system\x93.", "os.system"),
         (b"K\x01K\x02\x93.", "names the global 1.2"),
-        (b"K\x01Q.", "1 is no persistent id"),
+        (b"K\x01Q.", "1 is not the persistent id"),
         (b"}K\x01a.", "appends to {}"),
         (b"]K\x01K\x02s.", "sets items of"),
         (b"]K\x01\x90.", "mark that is not there"),
@@ -366,7 +366,7 @@ def test_a_file_truncated_anywhere(load, make):
 
 
 def test_a_file_of_another_format(load):
-    with pytest.raises(FileFormatError, match=r"model\.pt: this is no file of torch\.save"):
+    with pytest.raises(FileFormatError, match=r"model\.pt: this is not a file of torch\.save"):
         load(b"hello")
 
 

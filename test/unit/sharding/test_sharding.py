@@ -588,7 +588,7 @@ def test_operand_layout_is_replicated_along_broadcast_axes() -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (split(4), r"different devices, .*CPU:0-1.*CPU:0-3.*\.to\(\) or \.shard\(\)"),
+        (split(4), r"different devices: .*CPU:0-1.*CPU:0-3.*\.to\(\) or \.shard\(\)"),
         (Sharding(("CPU:1", "CPU:0")), r"the same devices in a different order.*\.to\(\)"),
         (split(2, Partial("ADD")), "partial values; reduce them first"),
     ],

@@ -254,7 +254,11 @@ def test_a_sharded_training_step_has_only_the_necessary_communication() -> None:
         (lambda x: x.sum(5), IndexError, "no axis 5"),
         (lambda x: x.unsqueeze(5), IndexError, "no axis 5"),
         (lambda x: x.pad((1,)), ValueError, "comes in pairs"),
-        (lambda x: x.pad((1, 1), mode="mirror"), NotImplementedError, "mode 'mirror' is none of"),
+        (
+            lambda x: x.pad((1, 1), mode="mirror"),
+            NotImplementedError,
+            "mode 'mirror' is not one of",
+        ),
         (bool, TypeError, "truth value of a tensor is ambiguous"),
         (lambda x: x.item(), ValueError, "item"),
         (lambda x: x & 1, RuntimeError, "integers and bools"),

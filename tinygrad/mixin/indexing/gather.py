@@ -193,7 +193,9 @@ class GatherMixin(IndexingMixin):
         [6, 1]
         """
         if reduce not in _REDUCTIONS:
-            raise ArgumentError(f"scatter_reduce: {reduce!r} is none of {', '.join(_REDUCTIONS)}")
+            raise ArgumentError(
+                f"scatter_reduce: {reduce!r} is not one of {', '.join(_REDUCTIONS)}"
+            )
         if src.dtype is not self.dtype:
             raise ArgumentError(
                 f"scatter_reduce: src is of {src.dtype}, not of {self.dtype}; cast it first"

@@ -224,10 +224,10 @@ class MovementMixin(TensorCore):
         """
         shape = self.uop.shape
         if not isinstance(arg, Sequence) or len(arg) != len(shape):
-            raise ArgumentError(f"shrink: {arg!r} is no (start, end) for each axis of {shape}")
+            raise ArgumentError(f"shrink: {arg!r} is not a (start, end) for each axis of {shape}")
         for pair in arg:
             if pair is not None and not (isinstance(pair, Sequence) and len(pair) == 2):
-                raise ArgumentError(f"shrink: {pair!r} is no (start, end) of an axis")
+                raise ArgumentError(f"shrink: {pair!r} is not a (start, end) of an axis")
         given = ((0, s) if b is None else b for b, s in zip(arg, shape, strict=True))
         bounds = tuple((start, end) for start, end in (_integers("shrink", (*b,)) for b in given))
         for axis, (start, end) in enumerate(bounds):

@@ -50,7 +50,7 @@ class InterpolationMixin(GatherMixin):
         if not 0 < len(size) <= self.ndim or any(s <= 0 for s in size):
             raise ArgumentError(f"interpolate: sizes {size} do not fit shape {self.shape}")
         if mode not in _MODES:
-            raise ArgumentError(f"interpolate: mode {mode!r} is none of {', '.join(_MODES)}")
+            raise ArgumentError(f"interpolate: mode {mode!r} is not one of {', '.join(_MODES)}")
         if align_corners and mode != "linear":
             raise ArgumentError("interpolate: align_corners needs mode='linear'")
         rounds = mode == "linear" and not self.is_floating_point()

@@ -29,7 +29,7 @@ class LossMixin(GatherMixin, ActivationMixin):
 
     def _reduced_loss(self, reduction: str) -> Self:
         if reduction not in _REDUCTIONS:
-            raise ArgumentError(f"reduction={reduction!r} is none of {', '.join(_REDUCTIONS)}")
+            raise ArgumentError(f"reduction={reduction!r} is not one of {', '.join(_REDUCTIONS)}")
         if reduction == "none":
             return self
         return self.mean() if reduction == "mean" else self.sum()
@@ -112,7 +112,7 @@ class LossMixin(GatherMixin, ActivationMixin):
         check_tensors("sparse_categorical_crossentropy", targets=Y)
         _check_smoothing(label_smoothing)
         if reduction not in _REDUCTIONS:
-            raise ArgumentError(f"reduction={reduction!r} is none of {', '.join(_REDUCTIONS)}")
+            raise ArgumentError(f"reduction={reduction!r} is not one of {', '.join(_REDUCTIONS)}")
         loss = self._loss_of_classes(Y, label_smoothing)
         counts = Y.ne(ignore_index)
         loss = counts.where(loss, 0)

@@ -90,7 +90,7 @@ def read_opsets(proto: Any) -> dict[str, int]:
 def text(name: str | bytes) -> str:
     """A name. Raises OnnxError for bytes, which protobuf gives for invalid UTF-8."""
     if isinstance(name, bytes):
-        raise OnnxError(f"the name {name!r} is no text (UTF-8): the file is damaged")
+        raise OnnxError(f"the name {name!r} is not UTF-8 text: the file is damaged")
     return name
 
 

@@ -99,8 +99,8 @@ def safe_load_metadata(t: Tensor) -> tuple[int, dict[str, Any], dict[str, Any]]:
     data_start = LENGTH_BYTES + length
     if data_start > size or length > MAX_HEADER_BYTES:
         raise FileFormatError(
-            f"{where}: the header says that it has {length} bytes, but the file has {size} and "
-            f"a header at most {MAX_HEADER_BYTES}; this is no safetensors file, or it was cut off"
+            f"{where}: the header says that it has {length} bytes, but the file has {size} and a "
+            f"header at most {MAX_HEADER_BYTES}; this is not a safetensors file, or it was cut off"
         )
     try:
         text = read_bytes(t, LENGTH_BYTES, data_start)

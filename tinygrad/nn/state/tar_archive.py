@@ -94,7 +94,7 @@ def _member(t: Tensor, position: int, said: dict[str, str]) -> Member | None:
     checksum = sum(header) - sum(header[148:156]) + 8 * ord(" ")
     if _octal(header[148:156]) != checksum:
         raise FileFormatError(
-            f"{where}: there is no tar header at byte {position}; this is no tar archive, "
+            f"{where}: there is no tar header at byte {position}; this is not a tar archive, "
             "it is compressed, or it is damaged"
         )
     kind = header[156:157]

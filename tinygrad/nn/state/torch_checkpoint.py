@@ -62,7 +62,9 @@ def torch_load(t: Tensor) -> Any:
         if name_of_file(t) in str(error):
             raise
         raise FileFormatError(f"{name_of_file(t)}: {error}") from error
-    raise FileFormatError(f"{name_of_file(t)}: this is no file of torch.save: it begins {start!r}")
+    raise FileFormatError(
+        f"{name_of_file(t)}: this is not a file of torch.save: it begins with {start!r}"
+    )
 
 
 # ---- the zip format ----
@@ -154,7 +156,9 @@ def _storage_places(file: _Reader, types: dict[str, StorageType]) -> dict[str, t
     places: dict[str, tuple[int, int]] = {}
     for key in keys:
         if checked_key(key) not in types or key in places:
-            raise FileFormatError(f"the storage {shown(key)} is of no tensor, or comes twice")
+            raise FileFormatError(
+                f"the storage {shown(key)} belongs to no tensor, or is listed twice"
+            )
         file.seek(position)
         count = int.from_bytes(file.read(COUNT_BYTES), "little", signed=True)
         start, nbytes = position + COUNT_BYTES, count * types[key].dtype.itemsize
@@ -180,7 +184,7 @@ def _checked_identity(identity: Any) -> tuple[StorageType, str, int, tuple[int, 
                     return kind, key, count, None
                 case [(str(), int() as start, int() as size)]:
                     return kind, key, count, (start, size)
-    raise FileFormatError(f"{shown(identity)} is no persistent id of a storage")
+    raise FileFormatError(f"{shown(identity)} is not the persistent id of a storage")
 
 
 def _refuse_identity(identity: Any) -> None:

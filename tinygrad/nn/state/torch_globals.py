@@ -101,7 +101,7 @@ def _as_dict(arguments: tuple[Any, ...]) -> dict[Any, Any]:
     if not isinstance(pairs, list) or any(
         not isinstance(pair, list | tuple) or len(pair) != 2 for pair in pairs
     ):
-        raise FileFormatError(f"{shown(arguments)} are no items of a dictionary")
+        raise FileFormatError(f"{shown(arguments)} are not items of a dictionary")
     return {checked_key(key): value for key, value in pairs}
 
 
@@ -135,7 +135,7 @@ def _as_device(arguments: tuple[Any, ...]) -> str:
             return kind
         case (str() as kind, int() as number):
             return f"{kind}:{number}"
-    raise FileFormatError(f"{shown(arguments)} are no device")
+    raise FileFormatError(f"{shown(arguments)} are not a device")
 
 
 def _as_bytes(arguments: tuple[Any, ...]) -> bytes:
@@ -145,8 +145,8 @@ def _as_bytes(arguments: tuple[Any, ...]) -> bytes:
             try:
                 return text.encode("latin1")
             except UnicodeEncodeError as error:
-                raise FileFormatError(f"{shown(text)} are no bytes") from error
-    raise FileFormatError(f"{shown(arguments)} are no bytes")
+                raise FileFormatError(f"{shown(text)} are not bytes") from error
+    raise FileFormatError(f"{shown(arguments)} are not bytes")
 
 
 def _as_complex(arguments: tuple[Any, ...]) -> complex:

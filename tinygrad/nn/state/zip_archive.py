@@ -61,7 +61,9 @@ def _directory(t: Tensor) -> list[zipfile.ZipInfo]:
         *(zipfile.BadZipFile, NotImplementedError, struct.error),
         *(ValueError, OverflowError, EOFError, IndexError),
     ) as error:
-        raise FileFormatError(f"{where}: this is no zip archive, or is damaged: {error}") from error
+        raise FileFormatError(
+            f"{where}: this is not a zip archive, or is damaged: {error}"
+        ) from error
     names: set[str] = set()
     for member in members:
         if member.filename in names:

@@ -257,7 +257,7 @@ def host_array(data: Any) -> Array:
         return np.asarray(data)
     except (TypeError, RuntimeError) as error:
         raise TypeError(
-            f"no numpy array can be built from {_shortened(data)}: {error}; "
+            f"numpy cannot build an array from {_shortened(data)}: {error}; "
             "if it supports DLPack, use Tensor.from_dlpack(...)"
         ) from error
 

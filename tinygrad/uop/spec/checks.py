@@ -207,7 +207,7 @@ def reduce_axes(node: Node) -> str | None:
     """A REDUCE_AXIS names axes of its source once each, and an op that reduces."""
     axes, ndim = node.arg.axes, node.src[0].ndim
     if node.arg.op not in GroupOp.Reduce:
-        return f"reduces by {node.arg.op.name}, which is none of ADD, MUL, MAX"
+        return f"reduces by {node.arg.op.name}, which is not one of ADD, MUL, MAX"
     if len(set(axes)) != len(axes) or not all(axis in range(ndim) for axis in axes):
         return f"reduces the axes {axes} of a source of {ndim} axes"
     return None
@@ -308,7 +308,7 @@ def is_not_over_lanes(node: Node) -> str | None:
 def reduce_sources(node: Node) -> str | None:
     """A REDUCE has an op that reduces, over ranges."""
     if node.arg not in GroupOp.Reduce:
-        return f"reduces by {node.arg!r}, which is none of ADD, MUL, MAX"
+        return f"reduces by {node.arg!r}, which is not one of ADD, MUL, MAX"
     return None
 
 

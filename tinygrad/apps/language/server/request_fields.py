@@ -135,7 +135,7 @@ def nested_json(text: str | bytes) -> Any:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def json_type(value: object) -> str:

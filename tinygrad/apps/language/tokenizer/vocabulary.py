@@ -126,7 +126,7 @@ class MetadataReader:
         found = self._kv.get(PREFIX + key, default)
         if found is None:
             raise TokenizerError(
-                f"the file has no {PREFIX}{key}: it has no vocabulary, or is no language model"
+                f"the file has no {PREFIX}{key}: it has no vocabulary, or is not a language model"
             )
         if type(found) is not kind:
             raise TokenizerError(f"{PREFIX}{key} is {found!r:.60}, not {kind.__name__}")

@@ -70,7 +70,8 @@ def resize(
     if mode not in ("nearest", "linear", "cubic"):
         raise OnnxError(f"mode is {mode!r}, not nearest, linear or cubic")
     if any(not 0 <= plan.new <= LARGEST for plan in plans):
-        raise OnnxError(f"new sizes {[plan.new for plan in plans]} are not 0 to {LARGEST}")
+        new = [plan.new for plan in plans]
+        raise OnnxError(f"new sizes {new} are out of range; use 0 to {LARGEST}")
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
     if crops:
         plans = cropped(plans, roi)
@@ -192,7 +193,7 @@ def nearest(places: Array, mode: str) -> Array:
         "ceil": np.ceil(places),
     }
     if mode not in rounded:
-        raise OnnxError(f"nearest_mode {mode!r} is none of {', '.join(rounded)}")
+        raise OnnxError(f"nearest_mode {mode!r} is not one of {', '.join(rounded)}")
     return rounded[mode].astype(np.int64)
 
 

@@ -86,7 +86,7 @@ def stash_dtype(x: Tensor, code: int) -> DType:
 def last_axes(x: Tensor, axis: int) -> Ints:
     """The axes from `axis` on. Raises OnnxError for an axis out of range."""
     if not -x.ndim <= axis < x.ndim:
-        raise OnnxError(f"axis {axis} is none of an input of shape {x.shape}")
+        raise OnnxError(f"axis {axis} is out of range for an input of shape {x.shape}")
     return tuple(range(axis % x.ndim, x.ndim))
 
 

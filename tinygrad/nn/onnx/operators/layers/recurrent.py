@@ -49,7 +49,7 @@ def find_functions(names: Strings, alpha: Floats, beta: Floats, clip: float) -> 
         plain = PLAIN.get(name.lower())
         if plain is None and name.lower() not in WITH_NUMBERS:
             there = ", ".join([*PLAIN, *WITH_NUMBERS])
-            raise OnnxError(f"activation {name!r} is none of {there}")
+            raise OnnxError(f"activation {name!r} is not one of {there}")
         if plain is None:
             function, numbers = WITH_NUMBERS[name.lower()]
             given = [x.pop(0) if x else None for x in (alphas, betas)[: len(numbers)]]
@@ -84,7 +84,7 @@ class Sequence:
         """All hidden states, and the last state, of every direction."""
         backward = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
         if self.direction not in backward:
-            raise OnnxError(f"direction {self.direction!r} is none of {', '.join(backward)}")
+            raise OnnxError(f"direction {self.direction!r} is not one of {', '.join(backward)}")
         directions = backward[self.direction]
         if len(directions) != self.w.shape[0]:
             raise OnnxError(f"{self.direction} weights have not {self.w.shape[0]} directions")

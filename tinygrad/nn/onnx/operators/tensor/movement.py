@@ -96,7 +96,7 @@ def inserted_axes(ndim: int, axes: Array) -> Ints:
 def axis_of(axis: int, ndim: int) -> int:
     """The axis, counted from the front. Raises OnnxError if there is none."""
     if not -ndim <= axis < ndim:
-        raise OnnxError(f"axis {axis} is none of {ndim} axes")
+        raise OnnxError(f"axis {axis} is out of range for {ndim} axes")
     return axis % ndim
 
 
