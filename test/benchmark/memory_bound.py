@@ -21,9 +21,16 @@ def torch_layernorm(x: Any) -> Any:
     return torch.nn.functional.layer_norm(x, x.shape[-1:])
 
 
+def torch_pad(x: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.pad(x, (0, 0, 2048, 2048))
+
+
 OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
     "softmax": (lambda x: x.softmax(-1), lambda x: x.softmax(-1)),
     "layernorm": (lambda x: x.layernorm(), torch_layernorm),
+    "pad rows": (lambda x: x.pad(((2048, 2048), (0, 0))), torch_pad),
     "sine": (lambda x: x.sin(), lambda x: x.sin()),
     "tangent": (lambda x: x.tan(), lambda x: x.tan()),
     "sum": (lambda x: x.sum(), lambda x: x.sum()),

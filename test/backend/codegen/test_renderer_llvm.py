@@ -140,6 +140,26 @@ def test_a_last_lane_of_narrow_integers_is_stored_alone(source: DType, target: D
     numpy.testing.assert_array_equal(x.numpy(), array)
 
 
+@pytest.mark.parametrize(("rows", "is_far"), [(1, False), (500, True)])
+@pytest.mark.parametrize("columns", [64, 51])
+def test_masked_vectors_far_outside_of_their_buffer_read_its_start(
+    rows: int, is_far: bool, columns: int
+) -> None:
+    # the flat index of `rows` rows of zeros, the buffer, and as many rows of zeros
+    size, padding = 1000 * columns, rows * columns
+    b = Build()
+    (i,) = b.loops(size + 2 * padding)
+    position = i - padding
+    valid = (position < 0).ne(True) & (position < size)
+    zero = UOp.const(dtypes.float32, 0.0)
+    kernel = elementwise(buffer(1, size).index(position, valid).load(zero), i, i.src[0].arg)
+    source = get_program(kernel, LLVMRenderer(host_target("llvm"))).source
+    assert ("vector.reduce.or" in source) == is_far
+    arrays = {0: numpy.ones(size + 2 * padding, "f4"), 1: numpy.arange(size, dtype="f4")}
+    Runner(kernel)(arrays)
+    numpy.testing.assert_array_equal(arrays[0], numpy.pad(arrays[1], padding))
+
+
 def test_masked_stores_of_one_lane_become_scalar_stores() -> None:
     call = "call void @llvm.masked.store.v4i8.p0(<4 x i8> %x, ptr align 1 %p.1, <4 x i1> <{}>)"
     mask = ["i1 false"] * 4
