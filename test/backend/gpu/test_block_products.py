@@ -244,6 +244,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", PRECISION, ids=lambda x: x.name)
 @pytest.mark.parametrize("name", CASES)
 def test_values(name, dtype):

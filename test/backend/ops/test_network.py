@@ -36,6 +36,7 @@ def cross_entropy(x: Array, target: Array, reduction: str = "mean", smoothing: f
     return reduced(-(log_softmax(x) * smooth).sum(1), reduction)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("smoothing", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_cross_entropies(reduction: str, smoothing: float) -> None:

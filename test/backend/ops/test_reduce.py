@@ -103,6 +103,7 @@ def test_reductions_of_views(view: str) -> None:
     np.testing.assert_allclose(found, made(x).cumsum(1), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("correction", [0, 1, 5])
 @pytest.mark.parametrize("axis", [None, 1, (0, 2)])
 @pytest.mark.parametrize("name", ["var", "std"])
@@ -179,6 +180,7 @@ def test_any_and_all(name: str, axis: Any) -> None:
 INTEGERS = [np.int8, np.uint8, np.int16, np.int32, np.int64, np.uint64, np.bool_]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_extremes_of_integers(name: str, dtype: Any) -> None:
@@ -291,6 +293,7 @@ def test_argmax_has_no_gradient() -> None:
 # ---- exponentials ----
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_softmax(name: str, axis: int) -> None:

@@ -26,7 +26,7 @@ def stable_sort(x: Array, axis: int, descending: bool) -> tuple[Array, Array]:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("length", [1, 2, 7, 100, 300])
+@pytest.mark.parametrize("length", [1, 2, 7, 100, pytest.param(300, marks=pytest.mark.slow)])
 def test_sort_is_stable(length: int, descending: bool) -> None:
     random = np.random.default_rng(length)
     x = random.integers(0, max(2, length // 3), (3, length)).astype(np.float32)
@@ -47,6 +47,7 @@ def test_gradient_of_a_sort() -> None:
     compare([x], lambda x: stable_sort(x, 0, False), lambda x: x.sort(0), second=True)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "dtype", [dtypes.int8, dtypes.uint32, dtypes.int64, dtypes.bool, dtypes.float16, dtypes.double]
 )
@@ -81,6 +82,7 @@ def test_topk(largest: bool) -> None:
     assert Tensor(x).topk(3, dim=0)[0].shape == (3, 20)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.uint32, dtypes.int32, dtypes.uint8])
 def test_topk_of_few_elements_of_a_long_axis(dtype: Any, largest: bool) -> None:

@@ -96,7 +96,7 @@ class Program:
             np.testing.assert_array_equal(x.tensor.numpy(), x.array)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("seed", range(60))
 def test_only_shards_see_writes_to_a_tensor(seed: int) -> None:
     program = Program(seed)
@@ -109,6 +109,7 @@ def test_only_shards_see_writes_to_a_tensor(seed: int) -> None:
     program.check()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(20))
 def test_captured_programs_of_shards_replay_what_they_compute(seed: int) -> None:
     layout, shape = random.Random(seed).choice(LAYOUTS), random.Random(-seed).choice(SHAPES)
