@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from test.models.mnist_cnn import MnistCnn
-from tinygrad import Context, Device, Tensor, dtypes, nn
+from tinygrad import Context, Device, Tensor, Variable, dtypes, nn
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType
 from tinygrad.renderer import ProgramSpec, find_renderer
@@ -107,6 +107,16 @@ NARROW_CONVOLUTION = of_one(
 )
 
 
+def symbolic_gradients() -> list[Tensor]:
+    """The gradients of a causal attention of a symbolic length."""
+    length = Variable("length", 1, 200).bind(100)
+    q, k, v = (x[:, :, :length] for x in inputs(*[(2, 4, 200, 16)] * 3))
+    for x in (q, k, v):
+        x.requires_grad_()
+    result = q.scaled_dot_product_attention(k, v, is_causal=True)
+    return result.square().sum().gradient(q, k, v)
+
+
 def attention_gradients(dtype: DType = BF16) -> list[Tensor]:
     """The result of a causal attention, and its gradients."""
     q, k, v, gradient = inputs(*[(1, 8, 4096, 64)] * 4, dtype=dtype)
@@ -150,6 +160,7 @@ PROGRAMS = (
     GPUProgram("gradients of attention", lambda: attention_gradients(dtypes.float32)),
     ATTENTION,
     GRADIENTS,
+    GPUProgram("gradients of symbolic attention", symbolic_gradients),
     of_one(
         "causal attention bf16",
         lambda q, k, v: q.scaled_dot_product_attention(k, v, is_causal=True),
