@@ -215,7 +215,7 @@ def test_a_driver_older_than_the_compiler_is_named(monkeypatch: pytest.MonkeyPat
         device.runtime("f", b"no machine code of any kind")
     assert "NVRTC" not in str(shown.value)
     monkeypatch.setattr(cuda_driver.driver, "cuDriverGetVersion", lambda: (0, 12040))
-    message = r"NVRTC 13\.0 .* CUDA 12\.4; update .*install 'cuda-bindings\[all\]==12\.4\.\*'"
+    message = r"NVRTC 13\.0 .* CUDA 12\.4; update .*install 'cuda-bindings\[all\]==12\.\*'"
     with pytest.raises(DeviceError, match=message):
         device.runtime("f", b"no machine code of any kind")
 
