@@ -126,6 +126,7 @@ def attention_gradients(dtype: DType = BF16) -> list[Tensor]:
     return [result, *(result * gradient).sum().gradient(q, k, v)]
 
 
+SYMBOLIC_GRADIENTS = GPUProgram("gradients of symbolic attention", symbolic_gradients)
 GRADIENTS = GPUProgram("gradients of attention bf16", attention_gradients)
 WIDE_ATTENTION = of_one("attention", Tensor.scaled_dot_product_attention, HEADS, HEADS, HEADS)
 ATTENTION = of_one(
@@ -160,7 +161,6 @@ PROGRAMS = (
     GPUProgram("gradients of attention", lambda: attention_gradients(dtypes.float32)),
     ATTENTION,
     GRADIENTS,
-    GPUProgram("gradients of symbolic attention", symbolic_gradients),
     of_one(
         "causal attention bf16",
         lambda q, k, v: q.scaled_dot_product_attention(k, v, is_causal=True),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from test import kept_kernels, nvrtc
-from test.gpu_programs import ATTENTION, BF16, GRADIENTS, PROGRAMS, product
+from test.gpu_programs import ATTENTION, BF16, GRADIENTS, PROGRAMS, SYMBOLIC_GRADIENTS, product
 from tinygrad import dtypes
 from tinygrad.renderer.gpu_targets import nvidia_target
 from tinygrad.renderer.matrix_instruction import NVIDIA
@@ -30,6 +30,13 @@ def test_kernels_compile_and_keep_their_values_in_registers(program, architectur
         allocated = -(-compiled.registers // 8) * 8 * kernel.launch.blocks()[1]
         assert allocated <= 1 << 16
         assert compiled.shared + kernel.launch.shared <= target.shared_bytes
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_a_symbolic_length_keep_their_values_in_registers(architecture):
+    for kernel in SYMBOLIC_GRADIENTS.kernels(nvidia_target(architecture)):
+        compiled = nvrtc.compile_for(architecture, kernel.source)
+        assert compiled.spills == 0 and compiled.stack == 0, f"{kernel.name}: {kernel.applied}"
 
 
 @pytest.mark.skipif(nvrtc.disassembler() is None, reason="nvdisasm is not installed")
