@@ -29,13 +29,13 @@ from test.fuzz_sharding.reference import (
 from test.fuzzing.findings import Finding, Invalid, failure
 from test.fuzzing.layouts import random_devices, random_layout
 from tinygrad import Context, Tensor, dtypes
-from tinygrad.dtype import DType, least_upper_float, sum_acc_dtype
+from tinygrad.dtype import DType, least_upper_dtype, least_upper_float, sum_acc_dtype
 
 SHAPES = [(1,), (5,), (16,), (37,), (4, 9), (3, 1), (2, 17)]
 NUMBERS = ("0", "1", "-1", "2", "7", "128", "255", "256", "-129", "2147483648", "1099511627776")
 FLOATS = ("0.0", "-0.0", "0.1", "-2.5", "3.0", "1e10", "float('inf')", "float('nan')")
 # a sum of a product may be contracted, which rounds once
-CONTRACTED = ("*", "+", "square", "%", "//", "reciprocal", "/")
+CONTRACTED = ("*", "+", " - ", "square", "%", "//", "reciprocal", "/")
 # with these Python numbers, a value stays as it is, also where it is -0.0
 UNCHANGED = {"{x} + {y}": 0, "{x} - {y}": 0}
 TEMPLATES = UNARY | BINARY | REDUCED
@@ -107,6 +107,9 @@ def reference(step: Step, values: list[Array], types: list[DType]) -> tuple[Arra
     dtype = common(*types)
     if kind_of(dtype) not in rule.kinds or dtype in dtypes.fp8s:
         raise Invalid
+    if template == "{x} ** {y}" and isinstance(number, int) and number < 0:
+        # of integers, this is an error
+        raise Invalid
     if isinstance(number, int) and dtypes.is_int(dtype):
         if template in COMPARED and dtypes.is_int(types[0]):
             exact = [bool(rule.function(v, number)) for v in values[0].ravel().tolist()]
@@ -122,7 +125,10 @@ def reference(step: Step, values: list[Array], types: list[DType]) -> tuple[Arra
     if number is not None:
         plain = np.array(number, object if isinstance(number, int) else np.float64)
         values = [values[0], cast(plain, dtype)]
-    operands = values if rule.gives in ("mean", "index") else [cast(x, dtype) for x in values]
+    inside = (
+        least_upper_dtype(dtype, dtypes.float) if rule.is_wide and kind_of(dtype) == "f" else dtype
+    )
+    operands = values if rule.gives in ("mean", "index") else [cast(x, inside) for x in values]
     if rule.gives in ("bool", "index"):
         result = dtypes.bool if rule.gives == "bool" else dtypes.int
         return np.asarray(rule.function(*operands)), result, rule

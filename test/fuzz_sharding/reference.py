@@ -105,6 +105,8 @@ class Rule:
     gives: str = "same"
     signs: bool = False
     """Whether the sign of zero is that of numpy."""
+    is_wide: bool = False
+    """Whether operands are cast to float32 instead of a narrower float dtype."""
 
 
 def _shift(x: Array, n: Array, left: bool) -> Array:
@@ -149,7 +151,73 @@ def _is_close(x: Any, y: Any) -> Any:
     return np.abs(x.astype(object) - y.astype(object)) <= 3
 
 
+def _precise(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of floats, computed in the next wider type."""
+
+    def compute(*operands: Array) -> Any:
+        kind = operands[0].dtype
+        wide = np.float64 if kind == np.float32 else np.longdouble
+        return function(*(x.astype(wide) for x in operands)).astype(kind)
+
+    return compute
+
+
+def _truncated_quotient(x: Array, y: Array) -> Array:
+    """Integers rounded toward zero; 0 where they are divided by 0."""
+    quotient, rest = _quotient(x, y), _remainder(x, y)
+    return (quotient + ((rest != 0) & ((x < 0) != (y < 0)) & (y != 0))).astype(x.dtype)
+
+
+def _power(x: Array, y: Array) -> Array:
+    """Integers wrap around, and negative powers of them are rounded toward zero."""
+    if x.dtype.kind == "f":
+        found: Array = _precise(np.power)(x, y)
+        return found
+    width = x.dtype.itemsize * 8
+    pairs = zip(x.ravel().tolist(), np.broadcast_to(y, x.shape).ravel().tolist(), strict=True)
+    numbers = [_integer_power(base, exponent) % (1 << width) for base, exponent in pairs]
+    return np.array(numbers, f"u{width // 8}").astype(x.dtype).reshape(x.shape)
+
+
+def _integer_power(base: int, exponent: int) -> int:
+    if exponent >= 0:
+        return pow(base, exponent, 1 << 64)
+    return (base if exponent % 2 else 1) if base in (1, -1) else 0
+
+
+def _softplus(x: Array) -> Array:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+# these have the errors of the table in docs/numerics.md, and half a unit for the rounding here
+TIGHT = 2.6
+FUNCTIONS: dict[str, Callable[[Array], Any]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "softplus": _softplus,
+    "logsigmoid": lambda x: -_softplus(-x),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(x)),
+    "celu": lambda x: np.where(x > 0, x, np.expm1(x)),
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "relu6": lambda x: np.clip(x, 0, 6),
+    "hardtanh": lambda x: np.clip(x, -1, 1),
+}
+
 UNARY: dict[str, Rule] = {
+    **{f"{{x}}.{name}()": Rule(_precise(f), "f", TIGHT) for name, f in FUNCTIONS.items()},
     "-{x}": Rule(np.negative, "fiu", signs=True),
     "{x} * 1": Rule(lambda x: x, "fiu", signs=True),
     "{x}.abs()": Rule(np.abs, "fi"),
@@ -176,10 +244,13 @@ UNARY: dict[str, Rule] = {
 }
 BINARY: dict[str, Rule] = {
     "{x} + {y}": Rule(np.add, "fiu", signs=True),
+    "{x} - {y}": Rule(np.subtract, "fiu", signs=True),
     "{x} * {y}": Rule(np.multiply, "fiu", signs=True),
     "{x} / {y}": Rule(np.divide, "fiub", gives="float", signs=True),
     "{x} % {y}": Rule(_remainder, "fiu", signs=True),
     "{x} // {y}": Rule(_quotient, "fiu", signs=True),
+    "{x}.div({y}, rounding_mode='trunc')": Rule(_truncated_quotient, "iu"),
+    "{x} ** {y}": Rule(_power, "fiu", TIGHT, is_wide=True),
     "{x}.maximum({y})": Rule(np.maximum),
     "{x}.minimum({y})": Rule(np.minimum),
     "({x} < {y})": Rule(np.less, gives="bool"),
@@ -205,6 +276,14 @@ REDUCED: dict[str, Rule] = {
     "{x}.mean(0)": Rule(lambda x: x.astype(np.float64).mean(0), "iub", 1, "mean"),
     "{x}.argmax(0)": Rule(lambda x: x.argmax(0), gives="index"),
     "{x}.any(0)": Rule(lambda x: x.any(0), gives="bool"),
+    "{x}.all(0)": Rule(lambda x: x.all(0), gives="bool"),
+    "{x}.argmin(0)": Rule(lambda x: x.argmin(0), gives="index"),
+    "{x}.prod(0)": Rule(lambda x: x.prod(0, dtype=x.dtype), "iu"),
+    # not reductions, but nothing follows them
+    "{x}.cumprod(0)": Rule(lambda x: x.cumprod(0, dtype=x.dtype), "iu"),
+    "{x}.cummax(0)[0]": Rule(np.maximum.accumulate),
+    "{x}.sort(0)[0]": Rule(lambda x: np.sort(x, 0)),
+    "{x}.argsort(0)": Rule(lambda x: x.argsort(0, kind="stable"), gives="index"),
 }
 
 
