@@ -103,7 +103,8 @@ def _load(gpu: Gpu, code: bytes) -> Any:
         have, need = ("{}.{}".format(*x) for x in (known, compiler))
         raise CudaError(
             f"{error}: NVRTC {need} compiled it for a newer driver than this one, which is made "
-            f"for CUDA {have}; update the driver, or pip install 'cuda-bindings[all]=={known[0]}.*'",
+            f"for CUDA {have}; update the driver, or pip install "
+            f"'cuda-bindings[all]=={known[0]}.*'",
             error.code,
         ) from error
 
