@@ -37,7 +37,6 @@ EXCEPTIONS = {
     r"scatter_with(out)?_axis|upsample_nearest|dropout.*_old": "opset below 13",
     r"if|loop11|scan_sum|scan9_.*": "opset below 13",
     r".*(dynamicquantizelinear|quantizelinear).*_expanded": "opset below 13",
-    r"identity_opt|identity_sequence|if_opt|if_seq|loop13_seq|loop16_seq_none": "no sequences",
 }
 SUPPORTED = sorted({op for domain, op in OPERATORS if domain == ""})
 
@@ -85,7 +84,11 @@ def with_new_opset(model: Any) -> Any:
     return copy
 
 
-def as_input(given: Any) -> Tensor:
+def as_input(given: Any) -> Any:
+    if isinstance(given, list):
+        return [as_input(item) for item in given]
+    if given is None:
+        return None
     if not isinstance(given, onnx.TensorProto):
         return Tensor(given)
     value = load_tensor(given, None)
@@ -98,9 +101,22 @@ def check(case: Any) -> None:
     for inputs, outputs in case.data_sets:
         results = runner(dict(zip(names, map(as_input, inputs), strict=True)))
         for result, output in zip(results.values(), outputs, strict=True):
-            is_proto = isinstance(output, onnx.TensorProto)
-            expected = onnx.numpy_helper.to_array(output) if is_proto else np.asarray(output)
-            assert_close(result, expected, case)
+            check_output(result, output, case)
+
+
+def check_output(result: Any, output: Any, case: Any) -> None:
+    """A tensor, a sequence of tensors, or an optional without an element."""
+    if output is None:
+        assert result is None
+        return
+    if isinstance(output, list):
+        assert isinstance(result, list)
+        for found, expected in zip(result, output, strict=True):
+            check_output(found, expected, case)
+        return
+    is_proto = isinstance(output, onnx.TensorProto)
+    expected = onnx.numpy_helper.to_array(output) if is_proto else np.asarray(output)
+    assert_close(result, expected, case)
 
 
 def assert_close(result: Tensor, expected: Any, case: Any) -> None:

@@ -56,6 +56,16 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
         IMAGE,
         {"w": floats(4, 3, 3, 3)},
     ),
+    "deformable conv": (
+        node("DeformConv", "x w o b m", group=2, offset_group=2, strides=[2, 1], pads=[1, 0, 1, 1]),
+        {"x": floats(2, 4, 5, 6), "o": floats(2, 16, 3, 6), "m": floats(2, 8, 3, 6)},
+        {"w": floats(6, 2, 2, 2), "b": floats(6)},
+    ),
+    "overlapping columns": (
+        node("Col2Im", "x size block", strides=[1, 2], pads=[1, 0, 0, 1], dilations=[2, 1]),
+        {"x": floats(2, 18, 12)},
+        {"size": ints(5, 12), "block": ints(3, 2)},
+    ),
     "max pool": (
         node("MaxPool", "x", "y places", kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1]),
         IMAGE,

@@ -30,6 +30,15 @@ def scaled_sum(**kwargs: Any) -> Any:
     )
 
 
+SEQUENCE = helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, ["n"]))
+
+
+def of_type(proto: Any, kind: Any) -> OnnxRunner:
+    """The model with its first input of another type."""
+    proto.graph.input[0].type.CopyFrom(kind)
+    return OnnxRunner(proto)
+
+
 # ---- accepted models and inputs ----
 
 
@@ -128,6 +137,27 @@ def test_functions_of_the_model_are_inlined():
     assert OnnxRunner(proto)({"x": Tensor([1.0, 2.0, 3.0])})["y"].tolist() == [2.0, 4.0, 6.0]
 
 
+def test_a_sequence_is_a_list():
+    nodes = [node("SequenceInsert", "x x1"), node("SequenceLength", "y", "count")]
+    proto = model(nodes, {"x": floats(2), "x1": floats(4)}, ["y", "count"])
+    parts = floats(2), floats(3)
+    result = of_type(proto, SEQUENCE)({"x": list(parts), "x1": Tensor.ones(4)})
+    assert [x.tolist() for x in result["y"]] == [parts[0].tolist(), parts[1].tolist(), [1.0] * 4]
+    assert result["count"].item() == 3
+    with pytest.raises(OnnxError, match="'x' is a ndarray; it is a sequence: give a list"):
+        of_type(proto, SEQUENCE)({"x": floats(2), "x1": floats(4)})
+
+
+def test_an_optional_may_be_left_out():
+    nodes = [node("OptionalHasElement", "x"), node("Identity", "x", "same")]
+    proto = model(nodes, {"x": floats(2)}, ["y", "same"])
+    runner = of_type(proto, helper.make_optional_type_proto(SEQUENCE))
+    assert [runner(given)["y"].item() for given in ({}, {"x": None})] == [False, False]
+    assert runner({})["same"] is None
+    result = runner({"x": [Tensor([1.0])]})
+    assert result["y"].item() and [x.tolist() for x in result["same"]] == [[1.0]]
+
+
 def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     data = scaled_sum().SerializeToString()
     monkeypatch.setitem(sys.modules, "onnx", None)
@@ -211,15 +241,13 @@ def test_a_name_with_two_values_is_refused():
         OnnxRunner(proto)
 
 
-def test_strings_and_sequences_are_refused():
+def test_strings_and_nested_sequences_are_refused():
     proto = model([node("Identity", "x")], {"x": floats(2)})
     proto.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
     with pytest.raises(OnnxUnsupportedError, match="'x'.*type STRING"):
         OnnxRunner(proto)
-    proto.graph.input[0].type.CopyFrom(
-        helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, None))
-    )
-    with pytest.raises(OnnxUnsupportedError, match="'x'.*sequence"):
+    proto.graph.input[0].type.CopyFrom(helper.make_sequence_type_proto(SEQUENCE))
+    with pytest.raises(OnnxUnsupportedError, match="'x'.*nests sequences"):
         OnnxRunner(proto)
 
 
@@ -228,6 +256,14 @@ def failing(nodes: list[Any], message: str, **initializers: Any) -> None:
     runner = OnnxRunner(model(nodes, {"x": floats(2, 3)}, initializers=arrays))
     with pytest.raises(OnnxError, match=message):
         runner({"x": Tensor.ones(2, 3)})
+
+
+def test_a_sequence_in_place_of_a_tensor_is_named():
+    construct = node("SequenceConstruct", "x x", "s")
+    failing([construct, node("Relu", "s")], "input x is a sequence of 2, and must be a tensor")
+    failing([construct, node("SequenceAt", "s i")], "position 2 is out of range", i=2)
+    failing([node("SequenceLength", "x")], r"is dtypes.float \(2, 3\), and must be a sequence")
+    failing([node("SplitToSequence", "x n")], r"\[1, 2\] do not add up to 2", n=[1, 2])
 
 
 def test_a_node_that_fails_is_named_with_its_inputs():

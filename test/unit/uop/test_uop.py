@@ -109,6 +109,7 @@ def test_a_variable_takes_values_between_its_bounds() -> None:
     assert bound.unbind() == (a, 4)
     assert bound.val == 4
     assert (a.expr, bound.expr) == ("a", "a")
+    assert (bound * 2 + b.bind(1)).unbind_all() == (a * 2 + b, {a: 4, b: 1})
 
 
 @pytest.mark.parametrize(

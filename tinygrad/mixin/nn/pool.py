@@ -24,7 +24,7 @@ from tinygrad.mixin.nn.window_geometry import (
 )
 from tinygrad.mixin.reduction.reduce import ReduceMixin
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, const_node
-from tinygrad.uop.ops import resolve, sint
+from tinygrad.uop.ops import WindowArg, resolve, sint
 
 
 class PoolMixin(ReduceMixin, WindowMixin):
@@ -70,6 +70,24 @@ class PoolMixin(ReduceMixin, WindowMixin):
         axes = tuple(range(leading, self.ndim))
         found = padded._windows(axes, windows.kernel, windows.stride, windows.dilation)
         return found.shrink_to((*found.shape[:leading], *windows.counts, *windows.kernel))
+
+    def _overlap_add(
+        self,
+        axes: tuple[int, ...],
+        sizes: tuple[int, ...],
+        strides: tuple[int, ...],
+        dilations: tuple[int, ...],
+    ) -> Self:
+        """The adjoint of `_windows`: windows, the last axes, are added at their positions of
+        `axes`, which get `sizes`.
+        """
+        count = self.ndim - len(axes)
+        windows = tuple(
+            (axis, count + i, n, s, d)
+            for i, (axis, n, s, d) in enumerate(zip(axes, sizes, strides, dilations, strict=True))
+        )
+        spread = self._derive(self.uop.unwindow(WindowArg(windows)))
+        return spread.sum(tuple(range(count, self.ndim))).cast(self.dtype)
 
     def avg_pool2d(
         self,

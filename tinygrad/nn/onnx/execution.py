@@ -7,12 +7,20 @@ node whose inputs are all on the host is computed on the host if possible.
 from __future__ import annotations
 
 from collections import ChainMap
+from collections.abc import Mapping, Sequence
 
 from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
 from tinygrad.nn.onnx.graph import Graph, GraphNode
 from tinygrad.nn.onnx.operators import HOST_OPERATORS, OPERATORS
 from tinygrad.nn.onnx.registry import CallContext
-from tinygrad.nn.onnx.values import HostValue, Value, as_value, described
+from tinygrad.nn.onnx.values import (
+    AnyValue,
+    EmptyOptional,
+    HostValue,
+    SequenceValue,
+    as_value,
+    described,
+)
 from tinygrad.uop.device_value import DeviceLike
 
 
@@ -42,11 +50,14 @@ class Execution:
         self.device = device
 
     def run(
-        self, graph: Graph, given: dict[str, Value], outer: ChainMap[str, Value] | None = None
-    ) -> list[Value]:
+        self,
+        graph: Graph,
+        given: Mapping[str, AnyValue],
+        outer: ChainMap[str, AnyValue] | None = None,
+    ) -> list[AnyValue]:
         """The outputs of a graph, from its inputs by name and the values of enclosing graphs."""
-        around = ChainMap[str, Value]() if outer is None else outer
-        values = ChainMap(dict(given), graph.initializers, *around.maps)
+        around = ChainMap[str, AnyValue]() if outer is None else outer
+        values = ChainMap[str, AnyValue]({**given}, {**graph.initializers}, *around.maps)
         for node in graph.nodes:
             inputs = [values[name] if name else None for name in node.inputs]
             for name, value in zip(node.outputs, self.run_node(node, inputs, values)):
@@ -55,11 +66,11 @@ class Execution:
         return [values[spec.name] for spec in graph.outputs]
 
     def run_node(
-        self, node: GraphNode, inputs: list[Value | None], values: ChainMap[str, Value]
-    ) -> list[Value]:
+        self, node: GraphNode, inputs: list[AnyValue | None], values: ChainMap[str, AnyValue]
+    ) -> list[AnyValue]:
         """The outputs of a node. Raises OnnxError, with the node and its inputs, if it fails."""
 
-        def run_graph(graph: Graph, args: list[Value]) -> list[Value]:
+        def run_graph(graph: Graph, args: Sequence[AnyValue]) -> list[AnyValue]:
             names = [spec.name for spec in graph.inputs]
             if len(args) != len(names):
                 raise OnnxError(f"graph {graph.name!r} takes {len(names)} inputs, not {len(args)}")
@@ -91,8 +102,8 @@ class Execution:
         return results
 
     def results(
-        self, node: GraphNode, inputs: list[Value | None], call: CallContext
-    ) -> list[Value]:
+        self, node: GraphNode, inputs: list[AnyValue | None], call: CallContext
+    ) -> list[AnyValue]:
         """The results of the operator: computed on the host if all inputs are there and it supports
         that.
         """
@@ -104,12 +115,14 @@ class Execution:
                 return [as_value(result, self.device) for result in found]
         found = OPERATORS[key].call(node, inputs, call)
         return [
-            value if isinstance(value, HostValue) else as_value(value, self.device)
+            value
+            if isinstance(value, (HostValue, SequenceValue, EmptyOptional))
+            else as_value(value, self.device)
             for value in found
         ]
 
 
-def failure(node: GraphNode, inputs: list[Value | None], error: object) -> str:
+def failure(node: GraphNode, inputs: list[AnyValue | None], error: object) -> str:
     """A message with the node and its inputs."""
     given = ", ".join(
         f"{name or '(none)'}: {described(value)}" for name, value in zip(node.inputs, inputs)

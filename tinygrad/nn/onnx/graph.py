@@ -24,7 +24,8 @@ OLDEST_OPSET = 13
 
 @dataclass(frozen=True)
 class ValueSpec:
-    """The declaration of an input or output: `dtype` and `shape` are None if unspecified.
+    """The declaration of an input or output: `dtype` and `shape` are None if unspecified; those of
+    a sequence are of its elements.
 
     A size is a number or the name of one, "" for one without a name; equal names are equal sizes.
     """
@@ -32,6 +33,8 @@ class ValueSpec:
     name: str
     shape: tuple[int | str, ...] | None
     dtype: DType | None
+    is_sequence: bool = False
+    is_optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,11 +141,19 @@ def read_graph(proto: Any, folder: Path | None, outer: frozenset[str] = frozense
 
 def read_spec(proto: Any) -> ValueSpec:
     """The name, shape and dtype of a `ValueInfoProto`."""
-    kind, where = proto.type, f"{proto.name!r}, an input or output"
-    if kind.HasField("optional_type"):
-        kind = kind.optional_type.elem_type
-    if kind.HasField("sequence_type") or kind.HasField("map_type"):
-        raise OnnxUnsupportedError(f"{where}, is a sequence or map; there are tensors only")
+    return read_type(proto.type, text(proto.name), f"{proto.name!r}, an input or output")
+
+
+def read_type(kind: Any, name: str, where: str) -> ValueSpec:
+    """The declaration of a value by its `TypeProto`."""
+    is_optional = kind.HasField("optional_type")
+    kind = kind.optional_type.elem_type if is_optional else kind
+    is_sequence = kind.HasField("sequence_type")
+    kind = kind.sequence_type.elem_type if is_sequence else kind
+    if any(kind.HasField(f"{other}_type") for other in ("sequence", "map", "optional")):
+        raise OnnxUnsupportedError(
+            f"{where}, is a map, or nests sequences; there are tensors and sequences of tensors"
+        )
     tensor = kind.tensor_type
     shape = None
     if tensor.HasField("shape"):
@@ -152,7 +163,7 @@ def read_spec(proto: Any) -> ValueSpec:
         )
     # 0 is unspecified
     dtype = dtype_of(tensor.elem_type, where) if tensor.elem_type else None
-    return ValueSpec(text(proto.name), shape, dtype)
+    return ValueSpec(name, shape, dtype, is_sequence, is_optional)
 
 
 def read_node(
@@ -183,7 +194,7 @@ def read_node(
 
 
 def read_attribute(proto: Any, node: GraphNode, folder: Path | None, known: frozenset[str]) -> Any:
-    """An attribute as a Python number, str, tuple, `Value` or `Graph`."""
+    """An attribute as a Python number, str, tuple, `Value`, `Graph` or `ValueSpec`."""
     # the numbers of AttributeProto.AttributeType
     kind = proto.type
     if kind == 1:
@@ -203,9 +214,11 @@ def read_attribute(proto: Any, node: GraphNode, folder: Path | None, known: froz
         return tuple(int(x) for x in proto.ints)
     if kind == 8:
         return tuple(x.decode("utf-8", "replace") for x in proto.strings)
+    if kind == 13:
+        return read_type(proto.tp, "", f"{node}: attribute {proto.name!r}")
     raise OnnxUnsupportedError(
         f"{node}: attribute {proto.name!r} is of type number {kind}; there are numbers, strings, "
-        "tensors, graphs, and lists of numbers and strings"
+        "tensors, graphs, types, and lists of numbers and strings"
     )
 
 
@@ -214,7 +227,7 @@ def constant(node: GraphNode) -> Value:
     if len(node.outputs) != 1 or len(node.attributes) != 1:
         raise OnnxError(f"{node}: a Constant has one output and one attribute")
     ((name, value),) = node.attributes.items()
-    if name == "value" and not isinstance(value, (float, int, str, tuple, Graph)):
+    if name == "value" and not isinstance(value, (float, int, str, tuple, Graph, ValueSpec)):
         tensor: Value = value
         return tensor
     if name in ("value_int", "value_ints"):

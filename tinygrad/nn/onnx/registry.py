@@ -1,18 +1,18 @@
 """The operator registry, and the binding of a node's inputs and attributes to parameters.
 
 An operator is a function whose signature is that of the operator in the specification. Inputs are
-positional parameters: `Tensor` for data, `Array` for values that determine the graph, and `Value`
-for either, with `| None` if optional. Attributes are keywords with their names and defaults; one
-that a later opset made an input is bound by name. Three keywords are not attributes: `device` is
-the device of new tensors, `output_count` how many outputs the node has, and `run_graph` runs a
-graph that is an attribute.
+positional parameters: `Tensor` for data, `Array` for values that determine the graph, `Value` for
+either, `SequenceValue` for a sequence and `AnyValue` for all of these, with `| None` if optional.
+Attributes are keywords with their names and defaults; one that a later opset made an input is bound
+by name. Three keywords are not attributes: `device` is the device of new tensors, `output_count`
+how many outputs the node has, and `run_graph` runs a graph that is an attribute.
 """
 
 from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,7 +20,16 @@ import numpy as np
 
 from tinygrad.nn.onnx.errors import OnnxError
 from tinygrad.nn.onnx.graph import Graph, GraphNode
-from tinygrad.nn.onnx.values import Array, HostValue, Value, as_array
+from tinygrad.nn.onnx.values import (
+    AnyValue,
+    Array,
+    HostValue,
+    SequenceValue,
+    Value,
+    as_array,
+    checked_tensor,
+    described,
+)
 from tinygrad.tensor import Tensor
 from tinygrad.uop.device_value import DeviceLike
 
@@ -37,20 +46,27 @@ class CallContext:
     """The context of an operator: the model that it runs in."""
 
     device: DeviceLike
-    run_graph: Callable[[Graph, list[Value]], list[Value]]
+    run_graph: Callable[[Graph, Sequence[AnyValue]], list[AnyValue]]
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """An input: `kind` is `Tensor`, `Array` or `Value`."""
+    """An input: `kind` is `Tensor`, `Array`, `Value`, `SequenceValue` or `AnyValue`."""
 
     name: str
     kind: Any
     required: bool
 
-    def convert(self, value: Value | None, call: CallContext) -> Any:
-        """A value as the function takes it."""
-        if value is None or self.kind is Value:
+    def convert(self, value: AnyValue | None, call: CallContext) -> Any:
+        """A value as the function takes it. Raises OnnxError for a value of another kind."""
+        if value is None or self.kind is AnyValue:
+            return value
+        if self.kind is SequenceValue:
+            if not isinstance(value, SequenceValue):
+                raise OnnxError(f"input {self.name} is {described(value)}, and must be a sequence")
+            return value
+        value = checked_tensor(value, f"input {self.name}")
+        if self.kind is Value:
             return value
         if self.kind is Array:
             return as_array(value, f"input {self.name}")
@@ -68,7 +84,7 @@ class Operator:
     required_attributes: frozenset[str]
     context: frozenset[str]
 
-    def call(self, node: GraphNode, values: list[Value | None], call: CallContext) -> list[Any]:
+    def call(self, node: GraphNode, values: list[AnyValue | None], call: CallContext) -> list[Any]:
         """The outputs for a node. Raises OnnxError for unknown inputs and attributes."""
         attributes = dict(node.attributes)
         args = self._bind_inputs(values, attributes, call)
@@ -92,7 +108,7 @@ class Operator:
 
     def _bind_inputs(
         self,
-        values: list[Value | None],
+        values: list[AnyValue | None],
         attributes: dict[str, Any],
         call: CallContext,
     ) -> list[Any]:
@@ -174,8 +190,10 @@ def read_signature(function: Function) -> Operator:
 
 
 def kind_of(hint: Any) -> Any:
-    """`Tensor`, `Array` or `Value`, with or without None."""
+    """`Tensor`, `Array`, `Value`, `SequenceValue` or `AnyValue`, with or without None."""
     parts = [part for part in typing.get_args(hint) or (hint,) if part is not type(None)]
+    if SequenceValue in parts:
+        return AnyValue if Tensor in parts else SequenceValue
     if Tensor in parts:
         return Value if HostValue in parts else Tensor
     return Array

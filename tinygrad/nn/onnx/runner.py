@@ -16,7 +16,16 @@ from tinygrad.nn.onnx.errors import OnnxError
 from tinygrad.nn.onnx.execution import Execution, check_operators
 from tinygrad.nn.onnx.graph import Graph, ValueSpec, read_graph, read_opsets
 from tinygrad.nn.onnx.model_file import Model, read_model
-from tinygrad.nn.onnx.values import MAX_HOST_ELEMENTS, Array, HostValue, Value, described
+from tinygrad.nn.onnx.values import (
+    MAX_HOST_ELEMENTS,
+    AnyValue,
+    Array,
+    EmptyOptional,
+    HostValue,
+    SequenceValue,
+    Value,
+    described,
+)
 from tinygrad.tensor import Tensor
 from tinygrad.uop.device_value import DeviceLike
 
@@ -65,27 +74,46 @@ class OnnxRunner:
         self.device = Tensor.empty(1).to(device).device
         return self
 
-    def __call__(self, inputs: dict[str, Any]) -> dict[str, Tensor]:
+    def __call__(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """The outputs by name, for inputs by name: tensors, numpy arrays, or numbers.
+
+        A sequence is a list of these, also as an output; an optional may be None, or left out.
 
         Small integer arrays of numpy are sizes and indices, known on the host. Raises OnnxError for
         missing or unknown inputs, and for another dtype or shape.
         """
         self._check_names(inputs)
         sizes: dict[str, tuple[int, str]] = {}
-        values = {}
-        for name, given in inputs.items():
-            values[name] = value = self._value(self._specs[name], given)
-            check_value(self._specs[name], value, sizes)
-        results = Execution(self.device).run(self._graph, values)
-        return {
-            # a new tensor, as shared constants must not be written to
-            name: Tensor(value.array, self.device) if isinstance(value, HostValue) else value
-            for name, value in zip(self.graph_outputs, results)
+        values: dict[str, AnyValue] = {
+            name: EmptyOptional() for name, spec in self.graph_inputs.items() if spec.is_optional
         }
+        for name, given in inputs.items():
+            spec = self._specs[name]
+            if given is None and spec.is_optional:
+                continue
+            found = [self._value(spec, item) for item in elements_of(spec, given)]
+            for value in found:
+                # the elements of a sequence may differ in their named sizes
+                check_value(spec, value, {} if spec.is_sequence else sizes)
+            values[name] = SequenceValue(tuple(found)) if spec.is_sequence else found[0]
+        results = Execution(self.device).run(self._graph, values)
+        return {name: self._result(x) for name, x in zip(self.graph_outputs, results)}
+
+    def _result(self, value: AnyValue) -> Any:
+        """A tensor, a list of tensors, or None."""
+        if isinstance(value, SequenceValue):
+            return [self._result(item) for item in value.items]
+        if isinstance(value, EmptyOptional):
+            return None
+        # a new tensor, as shared constants must not be written to
+        return Tensor(value.array, self.device) if isinstance(value, HostValue) else value
 
     def _check_names(self, inputs: dict[str, Any]) -> None:
-        missing = [name for name in self.graph_inputs if name not in inputs]
+        missing = [
+            name
+            for name, spec in self.graph_inputs.items()
+            if name not in inputs and not spec.is_optional
+        ]
         unknown = [name for name in inputs if name not in self._specs]
         if missing or unknown:
             problems = [f"{', '.join(missing)} missing"] if missing else []
@@ -102,6 +130,18 @@ class OnnxRunner:
         if array.dtype.kind in "iub" and array.size <= MAX_HOST_ELEMENTS:
             return HostValue(array)
         return Tensor(array, device=self.device)
+
+
+def elements_of(spec: ValueSpec, given: Any) -> list[Any]:
+    """The elements of a sequence, or a single value. Raises OnnxError if it is no list."""
+    if not spec.is_sequence:
+        return [given]
+    if not isinstance(given, (list, tuple)):
+        raise OnnxError(
+            f"input {spec.name!r} is a {type(given).__name__}; it is a sequence: give a list of "
+            "tensors or numpy arrays"
+        )
+    return list(given)
 
 
 def stored_tensors(graph: Graph) -> dict[str, Tensor]:

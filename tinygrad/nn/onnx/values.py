@@ -1,4 +1,4 @@
-"""Values while a model runs: tensors, and small host arrays.
+"""Values while a model runs: tensors, small host arrays, sequences and empty optionals.
 
 Sizes, axes and indices determine the graph, so they must be known while it is built: values derived
 from shapes and constants stay numpy arrays, and no kernel runs for them. They become a tensor,
@@ -39,6 +39,28 @@ class HostValue:
 
 
 Value: TypeAlias = Tensor | HostValue
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceValue:
+    """A sequence; its length is known while the graph is built."""
+
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class EmptyOptional:
+    """An optional without an element; one with an element is the element itself."""
+
+
+AnyValue: TypeAlias = Tensor | HostValue | SequenceValue | EmptyOptional
+
+
+def checked_tensor(value: AnyValue | None, what: str) -> Value:
+    """The value. Raises OnnxError if it is a sequence or an empty optional."""
+    if value is None or isinstance(value, (SequenceValue, EmptyOptional)):
+        raise OnnxError(f"{what} is {described(value)}, and must be a tensor")
+    return value
 
 
 def as_tensor(array: Array, device: DeviceLike) -> Tensor:
@@ -98,10 +120,14 @@ def as_own_type(array: Array, dtype: DType) -> Array:
     return array.astype(getattr(ml_dtypes, names.get(dtype, "float8_e5m2")))
 
 
-def described(value: Value | None) -> str:
+def described(value: AnyValue | None) -> str:
     """Dtype and shape, for messages."""
     if value is None:
         return "nothing"
+    if isinstance(value, EmptyOptional):
+        return "an empty optional"
+    if isinstance(value, SequenceValue):
+        return f"a sequence of {len(value.items)}"
     if isinstance(value, HostValue):
         return f"{from_numpy_dtype(value.array.dtype)} {value.array.shape}"
     return f"{value.dtype} {value.shape}"

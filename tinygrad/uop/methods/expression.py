@@ -139,6 +139,11 @@ class ExpressionMixin(Node):
         assert self.op is Ops.BIND
         return self.src[0], self.src[1].arg
 
+    def unbind_all(self) -> tuple[Self, dict[Self, Any]]:
+        """The expression with Variables in place of bound ones, and their values."""
+        bound = {u: u.src[0] for u in self.toposort() if u.op is Ops.BIND}
+        return self.substitute(bound), {variable: u.val for u, variable in bound.items()}
+
     def vars(self) -> set[Self]:
         """The Variables: those that are bound with their values."""
         bound = {u for u in self.toposort() if u.op is Ops.BIND}

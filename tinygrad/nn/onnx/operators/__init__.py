@@ -4,7 +4,7 @@
 `image/`, and `microsoft/` for operators of ONNX Runtime.
 """
 
-from tinygrad.nn.onnx.operators.image import boxes, resize, sampling
+from tinygrad.nn.onnx.operators.image import boxes, deform_conv, fold, resize, sampling
 from tinygrad.nn.onnx.operators.layers import (
     activation,
     attention,
@@ -18,7 +18,15 @@ from tinygrad.nn.onnx.operators.layers import (
 from tinygrad.nn.onnx.operators.math import elementwise, matmul, reduction, signal
 from tinygrad.nn.onnx.operators.microsoft import attention as fused_attention
 from tinygrad.nn.onnx.operators.microsoft import transformer
-from tinygrad.nn.onnx.operators.tensor import control, creation, host, indexing, movement, scatter
+from tinygrad.nn.onnx.operators.tensor import (
+    control,
+    creation,
+    host,
+    indexing,
+    movement,
+    scatter,
+    sequences,
+)
 from tinygrad.nn.onnx.registry import HOST_OPERATORS, OPERATORS
 
 __all__ = [
@@ -30,7 +38,9 @@ __all__ = [
     "control",
     "conv",
     "creation",
+    "deform_conv",
     "elementwise",
+    "fold",
     "fused_attention",
     "host",
     "indexing",
@@ -45,6 +55,7 @@ __all__ = [
     "resize",
     "sampling",
     "scatter",
+    "sequences",
     "signal",
     "transformer",
 ]

@@ -15,6 +15,8 @@ from tinygrad.nn.onnx.values import Array
 from tinygrad.tensor import Tensor
 
 CUBIC_A = -0.75
+# an index along an axis, and its weight
+Tap = tuple[Tensor, Tensor]
 # offsets of the taps around a coordinate, from the element below it
 STEPS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 
@@ -51,26 +53,34 @@ def grid_sample(
     if mode not in STEPS or padding_mode not in ("zeros", "border", "reflection"):
         raise OnnxError(f"{mode=} or {padding_mode=} is unknown")
     sizes = [int(n) for n in x.shape[2:]]
-    batch, channels, places = int(x.shape[0]), int(x.shape[1]), prod(grid.shape[1:-1])
-    table = x.flatten(2).permute(0, 2, 1).reshape((-1, channels))
-    first = Tensor.arange(batch, dtype=dtypes.int32).reshape((batch, 1)) * prod(sizes)
+    batch, places = int(x.shape[0]), prod(grid.shape[1:-1])
     taps = []
     for i, n in enumerate(sizes):
         place = grid[..., len(sizes) - 1 - i].reshape((batch, places)).float()
         place = (place + 1) / 2 * (n - 1) if align_corners else ((place + 1) * n - 1) / 2
         taps.append(axis_taps(place, n, mode, padding_mode, bool(align_corners)))
+    found = interpolated(x, taps).permute(0, 2, 1)
+    return found.reshape((*x.shape[:2], *grid.shape[1:-1])).cast(x.dtype)
+
+
+def interpolated(x: Tensor, taps: list[list[Tap]]) -> Tensor:
+    """The weighted sums (batch, places, channels) of x (batch, channels, *spatial) over all
+    combinations of the taps (batch, places) of each axis, in float32.
+    """
+    batch, channels, *sizes = (int(n) for n in x.shape)
+    table = x.flatten(2).permute(0, 2, 1).reshape((-1, channels))
+    first = Tensor.arange(batch, dtype=dtypes.int32).reshape((batch, 1)) * prod(sizes)
+    places = taps[0][0][0].shape[1]
     total = Tensor.zeros(batch, places, channels, dtype=dtypes.float32)
     for chosen in itertools.product(*taps):
         index, weight = first - first, Tensor.ones(batch, places)
         for n, (position, share) in zip(sizes, chosen):
             index, weight = index * n + position, weight * share
         total = total + table[index + first] * weight.unsqueeze(-1)
-    return total.permute(0, 2, 1).reshape((batch, channels, *grid.shape[1:-1])).cast(x.dtype)
+    return total
 
 
-def axis_taps(
-    place: Tensor, n: int, mode: str, padding: str, align: bool
-) -> list[tuple[Tensor, Tensor]]:
+def axis_taps(place: Tensor, n: int, mode: str, padding: str, align: bool) -> list[Tap]:
     """The indices of the taps of each coordinate along an axis of `n`, and their weights."""
     below = place.round() if mode == "nearest" else place.floor()
     found = []

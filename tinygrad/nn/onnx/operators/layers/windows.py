@@ -38,6 +38,12 @@ class Windows:
         """The extent of a window along each axis."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations))
 
+    @property
+    def counts(self) -> Ints:
+        """How many windows fit along each padded axis."""
+        axes = zip(self.sizes, self.starts, self.ends, self.spans, self.strides)
+        return tuple((n + a + b - span) // s + 1 for n, a, b, span, s in axes)
+
     def with_whole_windows(self) -> Windows:
         """The windows with end padding that completes the last window (ceil mode)."""
         rest = [

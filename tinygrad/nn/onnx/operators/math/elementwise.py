@@ -10,6 +10,7 @@ from tinygrad.dtype import DType, dtypes, least_upper_dtype
 from tinygrad.nn.onnx.element_types import dtype_of
 from tinygrad.nn.onnx.errors import OnnxError
 from tinygrad.nn.onnx.registry import operator
+from tinygrad.nn.onnx.values import AnyValue
 from tinygrad.tensor import Tensor
 
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
@@ -169,7 +170,7 @@ def is_infinite(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1
 
 
 @operator("Identity")
-def identity(x: Tensor) -> Tensor:
+def identity(x: AnyValue) -> AnyValue:
     return x
 
 

@@ -7,18 +7,25 @@ reading values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
 from tinygrad.nn.onnx.graph import Graph
 from tinygrad.nn.onnx.registry import operator
-from tinygrad.nn.onnx.values import Array, HostValue, Value, as_array
+from tinygrad.nn.onnx.values import (
+    AnyValue,
+    Array,
+    HostValue,
+    Value,
+    as_array,
+    checked_tensor,
+)
 from tinygrad.tensor import Tensor
 from tinygrad.uop.device_value import DeviceLike
 
-RunGraph = Callable[[Graph, list[Value]], list[Value]]
+RunGraph = Callable[[Graph, Sequence[AnyValue]], list[AnyValue]]
 Ints = tuple[int, ...]
 
 # every iteration is unrolled into the graph
@@ -26,7 +33,9 @@ MAX_ITERATIONS = 10_000
 
 
 @operator("If")
-def if_(cond: Array, *, then_branch: Graph, else_branch: Graph, run_graph: RunGraph) -> list[Value]:
+def if_(
+    cond: Array, *, then_branch: Graph, else_branch: Graph, run_graph: RunGraph
+) -> list[AnyValue]:
     if cond.size != 1:
         raise OnnxError(f"the condition has shape {cond.shape}, and must be one element")
     return run_graph(then_branch if cond.item() else else_branch, [])
@@ -36,11 +45,11 @@ def if_(cond: Array, *, then_branch: Graph, else_branch: Graph, run_graph: RunGr
 def loop(
     m: Array | None = None,
     cond: Array | None = None,
-    *carried: Value,
+    *carried: AnyValue,
     body: Graph,
     run_graph: RunGraph,
     device: DeviceLike,
-) -> list[Value]:
+) -> list[AnyValue]:
     """The carried values after the last iteration, and the stacked outputs of all iterations."""
     going = cond is None or bool(cond.item())
     state, outputs, turn = list(carried), [], 0
@@ -51,7 +60,7 @@ def loop(
         go_on, *found = run_graph(body, [number, yes, *state])
         state = found[: len(carried)]
         outputs.append(found[len(carried) :])
-        going = bool(as_array(go_on, "the condition of the loop").item())
+        going = bool(condition_of(go_on))
         turn += 1
     count = len(body.outputs) - 1 - len(carried)
     if count and not outputs:
@@ -61,7 +70,7 @@ def loop(
 
 @operator("Scan")
 def scan(
-    *values: Value,
+    *values: AnyValue,
     body: Graph,
     num_scan_inputs: int,
     scan_input_axes: Ints = (),
@@ -70,7 +79,7 @@ def scan(
     scan_output_directions: Ints = (),
     run_graph: RunGraph,
     device: DeviceLike,
-) -> list[Value]:
+) -> list[AnyValue]:
     """The state after the last element of the scanned axes, and the stacked outputs."""
     first = len(values) - num_scan_inputs
     state, inputs = list(values[:first]), [tensor(v, device) for v in values[first:]]
@@ -90,7 +99,7 @@ def scan(
         found = run_graph(body, [*state, *parts])
         state = found[:first]
         outputs.append(found[first:])
-    results: list[Value] = []
+    results: list[AnyValue] = []
     for i in range(len(body.outputs) - first):
         column = [row[i] for row in outputs]
         back = bool(scan_output_directions) and scan_output_directions[i]
@@ -99,11 +108,17 @@ def scan(
     return state + results
 
 
-def tensor(value: Value, device: DeviceLike) -> Tensor:
+def condition_of(value: AnyValue) -> bool:
+    what = "the condition of the loop"
+    return bool(as_array(checked_tensor(value, what), what).item())
+
+
+def tensor(value: AnyValue, device: DeviceLike) -> Tensor:
+    value = checked_tensor(value, "what is stacked or scanned")
     return value.tensor(device) if isinstance(value, HostValue) else value
 
 
-def stacked(values: list[Value], axis: int, device: DeviceLike) -> Value:
+def stacked(values: Sequence[AnyValue], axis: int, device: DeviceLike) -> Value:
     """Stack values along a new axis; on the host, if all are there."""
     if all(isinstance(value, HostValue) for value in values):
         arrays = [value.array for value in values if isinstance(value, HostValue)]
