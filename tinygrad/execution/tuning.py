@@ -90,16 +90,16 @@ def time_mapping(
     """The seconds that the kernel takes when mapped by an option, the least of a few runs."""
     runner = CompiledRunner(get_program(with_mapping(kernel, option), renderer), device)
     values = {v.arg[0]: int(v.vmax) for v in runner.spec.variables}
-    least = float("inf")
+    min_s = float("inf")
     # the first run loads the program
     runner(device, buffers, values, wait=True)
     for _ in range(RUNS):
         elapsed_s = runner(device, buffers, values, wait=True)
         assert elapsed_s is not None, "a run that is waited for has a time"
-        least = min(least, elapsed_s)
-        if least > MAX_SLOWER * best_s:
+        min_s = min(min_s, elapsed_s)
+        if min_s > MAX_SLOWER * best_s:
             break
-    return least
+    return min_s
 
 
 def _scratch(kernel: UOp, device: str) -> list[Buffer]:

@@ -107,7 +107,7 @@ def reduced_first(source: Sharding, target: Sharding, shape: Ints, itemsize: int
         seconds = transfer_seconds(stack_layout(source), stack, (count, *shape), itemsize)
         return seconds + count * prod(layout.local_shape(shape)) * read
 
-    best, fewest = target, scatter_seconds(target)
+    best, min_seconds = target, scatter_seconds(target)
     for layout in dict.fromkeys(Sharding(source.devices, axes, sizes) for axes in choices):
         if layout == target:
             continue
@@ -117,8 +117,8 @@ def reduced_first(source: Sharding, target: Sharding, shape: Ints, itemsize: int
         else:
             seconds = scatter_seconds(layout)
         seconds += transfer_seconds(layout, target, shape, itemsize)
-        if seconds < fewest:
-            best, fewest = layout, seconds
+        if seconds < min_seconds:
+            best, min_seconds = layout, seconds
     return best
 
 

@@ -251,7 +251,7 @@ def held(site: Site, sent: bytes) -> socket.socket:
 
 
 def test_half_sent_headers_end_and_free_their_descriptors() -> None:
-    model, limits = FakeModel(), ConnectionLimits(most=40)
+    model, limits = FakeModel(), ConnectionLimits(max_open=40)
     with (
         running(service_of(model, Engine(model)), limits=limits) as site,
         site.stopped_clock() as clock,
@@ -267,7 +267,7 @@ def test_half_sent_headers_end_and_free_their_descriptors() -> None:
             # those beyond the limit are refused at once
             answers = [one.recv(4096) for one in extra[1:]]
             assert all(b"503" in one and b"Retry-After" in one for one in answers)
-            wait_until(lambda: len(limits.open) == limits.most, "those refused stay open")
+            wait_until(lambda: len(limits.open) == limits.max_open, "those refused stay open")
             clock.advance(limits.header_timeout_s)
             wait_until(lambda: not limits.open, "connections stay open")
             assert site.ask("GET", "/health")[0] == 200

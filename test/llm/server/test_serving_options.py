@@ -136,7 +136,7 @@ def test_tls_with_an_api_key_of_a_file(
 def test_handshakes_count_as_connections_and_must_end_in_time(
     certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    model, limits = FakeModel(), ConnectionLimits(most=4)
+    model, limits = FakeModel(), ConnectionLimits(max_open=4)
     files = ["--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1])]
     options = parse_arguments(["--serve", "0", *files])
     trusting = ssl.create_default_context(cafile=certificate[0])

@@ -72,16 +72,16 @@ def occupancy(needed: Resources, target: Target) -> float:
 def _live_registers(linear: list[UOp]) -> int:
     """The largest number of registers that hold values at one point of the program."""
     ends = _ends_of_lives(linear)
-    live = most = 0
+    live = max_live = 0
     freed: dict[int, int] = {}
     for position, u in enumerate(linear):
         size = _size(u)
         if size and u in ends:
             live += size
             freed[ends[u]] = freed.get(ends[u], 0) + size
-        most = max(most, live)
+        max_live = max(max_live, live)
         live -= freed.pop(position, 0)
-    return most
+    return max_live
 
 
 def _ends_of_lives(linear: list[UOp]) -> dict[UOp, int]:

@@ -34,8 +34,8 @@ def binary_cross_entropy(x: UOp, target: UOp) -> UOp:
 
     def rule(g: UOp, y: UOp, x: UOp, target: UOp) -> tuple[UOp, UOp]:
         product = x * plus(times(x, -1), 1)
-        least = max(MIN_DIVISOR, smallest_subnormal(x.dtype))
-        divisor = product.alu(Ops.MAX, const_node(least, x.dtype))
+        min_divisor = max(MIN_DIVISOR, smallest_subnormal(x.dtype))
+        divisor = product.alu(Ops.MAX, const_node(min_divisor, x.dtype))
         by_target = logarithm(Ops.LOG1P, times(x, -1)) + times(logarithm(Ops.LOG, x), -1)
         return g * (x + times(target, -1)).alu(Ops.FDIV, divisor), g * by_target
 

@@ -78,14 +78,14 @@ class Timetable:
         >>> make_timetable(3, 6, "gpipe").in_flight, make_timetable(3, 6, "1f1b").in_flight
         ((6, 6, 6), (3, 2, 1))
         """
-        most = []
+        peaks = []
         for row in zip(*self.ticks, strict=True):
             now, peak = 0, 0
             for task in row:
                 now += 0 if task is None else 1 if task.kind == "forward" else -1
                 peak = max(peak, now)
-            most.append(peak)
-        return tuple(most)
+            peaks.append(peak)
+        return tuple(peaks)
 
     @property
     def idle(self) -> float:

@@ -75,10 +75,10 @@ def _box(offset: int, sizes: Sequence[int], strides: Sequence[int], elements: in
     if start < 0 or first >= strides[0]:
         return None
     bounds = [(0, sizes[0])]
-    for stride, size, most in zip(inner, [*sizes[1:], 1], room, strict=True):
+    for stride, size, limit in zip(inner, [*sizes[1:], 1], room, strict=True):
         bounds.append((first // stride, first // stride + size))
         first %= stride
-        if bounds[-1][1] > most:
+        if bounds[-1][1] > limit:
             return None
     return Box(start, (sizes[0], *room), tuple(bounds))
 

@@ -53,7 +53,7 @@ def _smaller_views(allreduce: UOp, users: dict[UOp, list[UOp]]) -> list[UOp]:
     if allreduce.src[0].layout.partial_ops != ("ADD",):
         return []
     found: list[UOp] = []
-    node, fewest, count = allreduce, _elements(allreduce), 0
+    node, min_size, count = allreduce, _elements(allreduce), 0
     while partial is not None and len(users.get(node, [])) == 1:
         (user,) = users[node]
         partial = _followed(partial, user)
@@ -61,8 +61,8 @@ def _smaller_views(allreduce: UOp, users: dict[UOp, list[UOp]]) -> list[UOp]:
             break
         found.append(user)
         node = user
-        if (size := _elements(node)) < fewest:
-            fewest, count = size, len(found)
+        if (size := _elements(node)) < min_size:
+            min_size, count = size, len(found)
     return found[:count]
 
 

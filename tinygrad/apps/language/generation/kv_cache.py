@@ -1,8 +1,8 @@
 """The KV cache of one sequence.
 
 Input: the tokens of a sequence, and the keys and values of another one that begins alike. Output:
-the length of the prefix that need not be computed again. Invariant: the first
-positions of the memory hold the keys and values of `tokens`.
+the length of the prefix that need not be computed again. Invariant: the first positions of the
+memory hold the keys and values of `tokens`.
 """
 
 from __future__ import annotations

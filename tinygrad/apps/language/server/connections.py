@@ -31,7 +31,7 @@ BUSY = (
 class ConnectionLimits:
     """The limits, and the connections that are open."""
 
-    most: int = MAX_CONNECTIONS
+    max_open: int = MAX_CONNECTIONS
     header_timeout_s: float = HEADER_TIMEOUT_S
     accepted_at_once: int = MAX_ACCEPTED_AT_ONCE
     open: set[object] = field(default_factory=set)
@@ -39,7 +39,7 @@ class ConnectionLimits:
     @property
     def has_room(self) -> bool:
         """Whether one more connection may be open."""
-        return len(self.open) < self.most
+        return len(self.open) < self.max_open
 
 
 def connection_limits() -> ConnectionLimits:
@@ -58,12 +58,12 @@ def limits_within(descriptors: int) -> ConnectionLimits:
     """The limits for a process that may have so many files open.
 
     >>> limits_within(128)
-    ConnectionLimits(most=48, header_timeout_s=10.0, accepted_at_once=4, open=set())
+    ConnectionLimits(max_open=48, header_timeout_s=10.0, accepted_at_once=4, open=set())
     """
     spare = max(2, descriptors - RESERVED_DESCRIPTORS)
     at_once = max(1, min(MAX_ACCEPTED_AT_ONCE, spare // (4 * ROUNDS)))
-    most = max(1, min(MAX_CONNECTIONS, spare - ROUNDS * at_once))
-    return ConnectionLimits(most, accepted_at_once=at_once)
+    max_open = max(1, min(MAX_CONNECTIONS, spare - ROUNDS * at_once))
+    return ConnectionLimits(max_open, accepted_at_once=at_once)
 
 
 def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:

@@ -93,14 +93,14 @@ def independent_loops(nest: Nest) -> list[UOp]:
 def contiguous_loop(nest: Nest, loops: list[UOp]) -> UOp | None:
     """The loop along which most accesses are contiguous; stores count twice."""
     free = FreeRanges()
-    best, most = None, 0
+    best, max_count = None, 0
     for r in reversed(loops):
         count = 0
         for u in nest.root.toposort():
             if u.op in {Ops.LOAD, Ops.STORE} and free.stride(u.src[0].src[1], r) in {1, -1}:
                 count += 1 + (u.op is Ops.STORE)
-        if count > most:
-            best, most = r, count
+        if count > max_count:
+            best, max_count = r, count
     return best
 
 

@@ -22,8 +22,9 @@ from tinygrad.codegen.optimize.normalize import normalize
 from tinygrad.codegen.optimize.threads.chain.chain_product import chain_options
 from tinygrad.codegen.optimize.threads.chain.chain_tile import ChainTile
 from tinygrad.codegen.optimize.threads.elementwise import element_options, order_loops
-from tinygrad.codegen.optimize.threads.product.block_product import find_product, product_options
+from tinygrad.codegen.optimize.threads.product.block_product import product_options
 from tinygrad.codegen.optimize.threads.product.block_tile import BlockTile
+from tinygrad.codegen.optimize.threads.product.matrix_product import find_product
 from tinygrad.codegen.optimize.threads.reduction import find_rows, group_options
 from tinygrad.codegen.optimize.threads.transpose import transpose_options
 from tinygrad.renderer import Renderer

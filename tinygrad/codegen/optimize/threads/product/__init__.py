@@ -2,7 +2,8 @@
 
 Before: a nest that is one `Contraction`. After: tiles of operands in shared memory and registers.
 
-    block_product.py       tiles a product for the blocks of threads
+    matrix_product.py      finds a product in a nest
+    block_product.py       tiles it for the blocks of threads
     block_tile.py              chooses the tile
     flat_axis.py               several loops as one axis
     shared_tile.py             a tile of an operand in shared memory

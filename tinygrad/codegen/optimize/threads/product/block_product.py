@@ -13,34 +13,36 @@ Before: a nest of plain loops that is one contraction. After:
                 for row in tile: for column in tile: sums[row, column] += a[row] @ b[column]
         for row in tile: for column in tile: store(f(sums[row, column]))
 
-See `stages.py` for the stages. The edges of a
-tile past the end of an axis are masked: they are filled with zeros, and not stored.
+`matrix_product.py` finds the contraction, `stages.py` has the stages. The edges of a tile past the
+end of an axis are masked: they are filled with zeros, and not stored.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tinygrad.codegen.analysis.affine_index import and_conditions, collect
 from tinygrad.codegen.analysis.ranges import FreeRanges, substitute
-from tinygrad.codegen.optimize.contraction import Contraction, find_contraction
-from tinygrad.codegen.optimize.nest import Nest, points
+from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.staging import row_major_index
 from tinygrad.codegen.optimize.threads.product.async_product import multiply_stages
 from tinygrad.codegen.optimize.threads.product.block_tile import (
     GROUPED_BLOCKS,
     BlockTile,
-    ProductSize,
     rank_tiles,
 )
-from tinygrad.codegen.optimize.threads.product.bulk_source import BulkSource, find_source
 from tinygrad.codegen.optimize.threads.product.bulk_stages import BulkStages
-from tinygrad.codegen.optimize.threads.product.flat_axis import FlatAxis, contiguous_width, flatten
+from tinygrad.codegen.optimize.threads.product.flat_axis import contiguous_width
 from tinygrad.codegen.optimize.threads.product.fragments import (
     FragmentSource,
     lane_position,
     multiply,
+)
+from tinygrad.codegen.optimize.threads.product.matrix_product import (
+    Product,
+    find_product,
+    unconverted,
 )
 from tinygrad.codegen.optimize.threads.product.shared_tile import (
     divided,
@@ -48,17 +50,11 @@ from tinygrad.codegen.optimize.threads.product.shared_tile import (
     shared_tile,
 )
 from tinygrad.codegen.optimize.threads.product.stages import Stages
-from tinygrad.dtype import AddrSpace, DType, dtypes
-from tinygrad.renderer.matrix_instruction import MatrixInstruction, multiply_adds
+from tinygrad.dtype import AddrSpace, DType
 from tinygrad.renderer.tensor_map import ALIGNMENT
-from tinygrad.settings import ALLOW_TF32
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-# the shorter side of a product, below which most of a tile would be past its end
-MIN_SIDE = 8
-MIN_DEPTH = 8
-MIN_LANES = 32
 # bytes of the widest store of neighbouring sums
 STORE_BYTES = 16
 
@@ -75,15 +71,6 @@ def tile_block_product(nest: Nest) -> bool:
     return True
 
 
-def find_product(nest: Nest) -> Product | None:
-    """The nest as one matrix product, large enough for tiles, or None."""
-    found = find_contraction(nest)
-    product = None if found is None else _find_product(found)
-    if product is None or min(product.size.rows, product.size.columns) < MIN_SIDE:
-        return None
-    return product if product.size.depth >= MIN_DEPTH else None
-
-
 def product_options(nest: Nest, product: Product) -> tuple[BlockTile, ...]:
     """The tiles that fit the target, that of least predicted time first."""
     target = nest.renderer.target
@@ -97,94 +84,11 @@ def product_options(nest: Nest, product: Product) -> tuple[BlockTile, ...]:
     return rank(instructions, product.size, target, nest.threads, in_bulk)
 
 
-@dataclass(frozen=True)
-class Product:
-    """A contraction as a batch of matrix products; `columns` is contiguous in the output."""
-
-    store: UOp
-    reduce: UOp
-    operands: tuple[UOp, UOp]
-    rows: FlatAxis
-    columns: FlatAxis
-    reduction: FlatAxis
-    batch: tuple[UOp, ...]
-
-    @property
-    def size(self) -> ProductSize:
-        """The size of the matrices, and their number."""
-        axes = self.rows, self.columns, self.reduction
-        rows, columns, depth = (x.max_size for x in axes)
-        return ProductSize(rows, columns, depth, points(frozenset(self.batch)))
-
-    def sources(self) -> tuple[BulkSource | None, ...]:
-        """Both operands as tensors that hardware copies boxes of, where it can."""
-        axes = self.rows, self.columns
-        return tuple(
-            find_source(_unconverted(x), axis, self.reduction, self.batch)
-            for x, axis in zip(self.operands, axes, strict=True)
-        )
-
-    def instructions(
-        self, known: tuple[MatrixInstruction, ...], warp: int
-    ) -> tuple[MatrixInstruction, ...]:
-        """What can compute the product: matrix instructions if there are, else multiply-adds."""
-        sources = {_unconverted(x).dtype for x in self.operands}
-        usable = tuple(
-            x
-            for x in known
-            if sources == {x.operand}
-            and x.accumulator is self.reduce.dtype
-            and (ALLOW_TF32 or not x.rounds_operands)
-            and (x.held_side is None or x.orders == self._orders())
-        )
-        # lanes that exchange nothing need no warp
-        return usable or (multiply_adds(self.reduce.dtype, max(warp, MIN_LANES)),)
-
-    def _orders(self) -> tuple[bool, ...]:
-        """Whether each operand that hardware copies is contiguous along the reduction."""
-        return tuple(x is not None and x.loops[0] in self.reduction.loops for x in self.sources())
-
-
-def _find_product(found: Contraction) -> Product | None:
-    """The contraction as a matrix product, or None if its sizes do not allow it."""
-    if found.is_inner or len(found.sums) > 1:
-        return None
-    reduce, operands = found.sums[0].reduce, found.sums[0].operands
-    if reduce.dtype not in {dtypes.float32, dtypes.float64}:
-        return None
-    free = found.free
-    address = found.store.src[0]
-    sides = [
-        axis
-        for loops, x in zip(found.axes, operands, strict=True)
-        if (axis := flatten(loops, x, free)) is not None
-    ]
-    reduction = flatten(reduce.src[1:], operands[0], free)
-    if len(sides) < 2 or reduction is None:
-        return None
-    columns = 0 if contiguous_width([address], sides[0], 2, free) > 1 else 1
-    return Product(
-        found.store,
-        reduce,
-        (operands[1 - columns], operands[columns]),
-        sides[1 - columns],
-        sides[columns],
-        reduction,
-        tuple(found.shared),
-    )
-
-
 def _common_blocks(rows: UOp | int, cluster: int) -> int:
     """The blocks along the rows that run together, of so many."""
     if isinstance(rows, int) and rows % GROUPED_BLOCKS == 0:
         return GROUPED_BLOCKS
     return cluster
-
-
-def _unconverted(operand: UOp) -> UOp:
-    """The operand before a conversion from a narrow float, which matrix instructions do."""
-    is_wide = operand.op is Ops.CAST and operand.dtype is dtypes.float32
-    return operand.src[0] if is_wide and operand.src[0].dtype.itemsize == 2 else operand
 
 
 class _BlockProduct:
@@ -197,8 +101,8 @@ class _BlockProduct:
         steps = product.reduction.blocks(tile.depth)
         self.tile = tile
         self.instruction = tile.instruction
-        least = steps if isinstance(steps, int) else tile.stages
-        stages = min(tile.stages, least + 2 * tile.read_later)
+        needed = steps if isinstance(steps, int) else tile.stages
+        stages = min(tile.stages, needed + 2 * tile.read_later)
         self.stages = stages
         self.step = self.factory.new(steps, AxisType.REDUCE)
         self.thread = self.factory.new(tile.threads, AxisType.LOCAL)
@@ -236,7 +140,7 @@ class _BlockProduct:
         """The operand in the dtype that shared memory holds."""
         x = self.instruction
         if x.operand is not x.bits:
-            return _unconverted(operand).bitcast(x.bits)
+            return unconverted(operand).bitcast(x.bits)
         return operand if operand.dtype is x.operand else operand.cast(x.operand)
 
     def blocks(self) -> tuple[UOp, UOp, list[UOp]]:
