@@ -51,6 +51,10 @@ class PatternMatcher:
     def __add__(self, other: PatternMatcher) -> PatternMatcher:
         return PatternMatcher(self.rules + other.rules, self.pure and other.pure)
 
+    def can_match(self, ops: set[Ops]) -> bool:
+        """Whether a rule may match a node of a graph whose nodes have these ops."""
+        return any(_can_match(pattern, ops) for pattern, _ in self.rules)
+
     def rewrite(self, node: N, ctx: Any = None) -> N | None:
         """The replacement by the first rule that returns one, or None."""
         for match in self.by_op[node.op]:
@@ -58,6 +62,16 @@ class PatternMatcher:
             if found is not None:
                 return found
         return None
+
+
+def _can_match(pattern: UPat, ops: set[Ops]) -> bool:
+    if pattern.either:
+        return any(_can_match(x, ops) for x in pattern.either)
+    if pattern.ops is not None and pattern.ops.isdisjoint(ops):
+        return False
+    # a pattern of every source also matches a node without sources
+    needed = () if pattern.repeat else pattern.src or ()
+    return all(_can_match(x, ops) for x in needed)
 
 
 MAX_REPLACEMENTS = 1_000_000
@@ -109,8 +123,13 @@ def _rewrite_sources_first(
     waiting: dict[N, N] = {}
     rules = matcher.by_op
     mark = matcher.mark
-    # a whole graph is walked in its order, so that all sources of a node were visited before
-    stack = [*reversed(sink.toposort())] if sink.op is Ops.SINK else [sink]
+    stack = [sink]
+    if sink.op is Ops.SINK:
+        # a whole graph is walked in its order, so that all sources of a node were visited before
+        order = sink.toposort()
+        if not matcher.can_match({node.op for node in order}):
+            return sink
+        stack = [*reversed(order)]
     while stack:
         node = stack[-1]
         if node in done:

@@ -286,3 +286,24 @@ def test_any_of_several_patterns_matches() -> None:
     assert rules.rewrite((a * 3).sqrt()) is None
     named = PatternMatcher([(UPat.any(UPat(Ops.ADD), UPat(Ops.MUL), name="u"), lambda u: u.src[0])])
     assert [named.rewrite(x) for x in (a + b, b * a, a.sqrt())] == [a, b, None]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (UPat(Ops.ADD), True),
+        (UPat(Ops.MUL), False),
+        (UPat(), True),
+        (UPat(Ops.ADD, src=(UPat(), UPat(Ops.CONST))), True),
+        (UPat(Ops.ADD, src=[UPat(), UPat(Ops.LOAD)]), False),
+        # every source of a node without sources is a LOAD
+        (UPat(Ops.CONST, src=UPat(Ops.LOAD)), True),
+        (UPat.any(UPat(Ops.MUL), UPat(Ops.CONST)), True),
+        (UPat.any(UPat(Ops.MUL), UPat(Ops.LOAD)), False),
+    ],
+)
+def test_rules_can_match_graphs_that_have_the_ops_of_their_patterns(
+    pattern: UPat, expected: bool
+) -> None:
+    matcher = PatternMatcher([(pattern, lambda: None)])
+    assert matcher.can_match({Ops.ADD, Ops.CONST}) is expected
