@@ -20,6 +20,7 @@ LAYOUTS = {
     "queries": (2, None, None),
     "queries and keys": (2, 2, 2),
     "heads": (1, 1, 1),
+    "depth": (3, 3, 3),
 }
 
 

@@ -14,6 +14,8 @@ from tinygrad.errors import ArgumentError
 from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.linalg.matmul import MatmulMixin
 from tinygrad.mixin.random import RandomMixin
+from tinygrad.sharding.layout import max_size
+from tinygrad.uop.reshard import shard_count
 
 
 class AttentionMixin(MatmulMixin, RandomMixin):
@@ -57,6 +59,7 @@ class AttentionMixin(MatmulMixin, RandomMixin):
                 f"attention: query {self.shape}, key {key.shape} and value {value.shape} must each "
                 f"be (..., {axes})"
             )
+        query, key, value = self._unshard_dim(key, value)
         if enable_gqa:
             heads, shared = self.shape[-3], key.shape[-3]
             if heads % shared:
@@ -68,13 +71,26 @@ class AttentionMixin(MatmulMixin, RandomMixin):
             key = key.repeat_interleave(repeats, dim=-3)
             value = value.repeat_interleave(repeats, dim=-3)
         wide = least_upper_dtype(self.dtype, key.dtype, dtypes.float32)
-        scores = self.matmul(key.transpose(-2, -1), dtype=wide) / math.sqrt(self.shape[-1])
+        scores = query.matmul(key.transpose(-2, -1), dtype=wide) / math.sqrt(self.shape[-1])
         if is_causal:
             is_visible = self._triangle(self.shape[-2], key.shape[-2], 0)
             scores = is_visible.where(scores, -math.inf)
         elif attn_mask is not None:
             scores = _apply_mask(scores, attn_mask)
         return scores.softmax(-1).cast(self.dtype).dropout(dropout_p) @ value
+
+    def _unshard_dim(self, key: Self, value: Self) -> tuple[Self, Self, Self]:
+        """Query, key and value with the last axis unsharded, if they are smaller than the scores:
+        those of a sharded axis are partial sums, which devices would store and exchange.
+        """
+        operands = (self, key, value)
+        if all(shard_count(x.uop, x.ndim - 1) == 1 for x in (self, key)):
+            return operands
+        length, others, dim = map(max_size, (self.shape[-2], *key.shape[-2:]))
+        if length * others <= (length + 2 * others) * dim:
+            return operands
+        query, key, value = (x._unshard_axis(x.ndim - 1, "attention") for x in operands)
+        return query, key, value
 
 
 def _apply_mask(scores: Any, mask: Any) -> Any:
