@@ -1,8 +1,10 @@
-"""The shared models, small: a step on two devices equals the step on one, and they overfit."""
+"""The shared models, small: a step on two devices equals the step on one, and they overfit; ResNet
+equals torch's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,3 +81,44 @@ def test_a_model_overfits_one_batch(name):
             Tensor.realize(loss, *optimizer.schedule_step())
             losses.append(loss.item())
     assert losses[-1] < 0.7 * losses[0]
+
+
+def resnet_in_torch(torch: Any, weights: dict[str, Any], x: Any) -> Any:
+    f = torch.nn.functional
+
+    def conv(name: str, norm: str, x: Any, stride: int = 1) -> Any:
+        kernel = weights[f"{name}.weight"]
+        x = f.conv2d(x, kernel, stride=stride, padding=kernel.shape[-1] // 2)
+        mean, variance = torch.zeros(len(kernel)), torch.ones(len(kernel))
+        scale, shift = weights[f"{norm}.weight"], weights[f"{norm}.bias"]
+        return f.batch_norm(x, mean, variance, scale, shift, training=True)
+
+    x = conv("conv1", "bn1", x).relu()
+    for i in range(8):
+        block, stride = f"blocks.{i}", 2 if i in (2, 4, 6) else 1
+        inner = conv(f"{block}.conv1", f"{block}.bn1", x, stride).relu()
+        inner = conv(f"{block}.conv2", f"{block}.bn2", inner)
+        if stride == 2:
+            x = conv(f"{block}.downsample.0", f"{block}.downsample.1", x, stride)
+        x = (inner + x).relu()
+    return f.linear(x.mean((2, 3)), weights["fc.weight"], weights["fc.bias"])
+
+
+@pytest.mark.slow
+def test_resnet_has_the_loss_and_gradients_of_torch() -> None:
+    torch = pytest.importorskip("torch", reason="compares with torch")
+    Tensor.manual_seed(0)
+    make, image = MODELS["resnet"]
+    model, labels = make(), labels_for("resnet")
+    theirs = {k: torch.tensor(v.numpy()) for k, v in get_state_dict(model).items()}
+    loss, found = gradients(model, Tensor(image), Tensor(labels))
+    for name in found:
+        theirs[name].requires_grad_()
+    scores = resnet_in_torch(torch, theirs, torch.tensor(image))
+    expected = torch.nn.functional.cross_entropy(scores, torch.tensor(labels).long())
+    expected.backward()
+    assert loss == pytest.approx(expected.item(), rel=1e-4)
+    for name, gradient in found.items():
+        wanted = theirs[name].grad.numpy()
+        scale = np.abs(wanted).max() + 1e-3
+        np.testing.assert_allclose(gradient / scale, wanted / scale, atol=2e-3, err_msg=name)
