@@ -23,7 +23,7 @@ MAX_CODE_CHARACTERS = 48
 @dataclass(frozen=True)
 class CommRecord:
     """One collective: its kind, its layouts, the bytes that it sent between devices, the user's
-    line, and the algorithm where there is a choice.
+    line, the algorithm where there is a choice, and what the line called.
     """
 
     kind: str
@@ -32,6 +32,7 @@ class CommRecord:
     nbytes: int
     line: str
     algorithm: str = ""
+    op: str = ""
 
 
 @dataclass
@@ -75,19 +76,19 @@ class CommTrace:
 
     def table(self) -> str:
         """The collectives as text, in the order of their first run: a row for all of equal kind,
-        layouts and line, with their count, their bytes and the code of the line.
+        layouts and line, with what they are for, their count, their bytes and the code of the line.
         """
         groups: dict[tuple[str, ...], list[int]] = {}
         for r in self.records:
             where = f"{r.source} -> {r.destination}"
-            groups.setdefault((r.kind, where, r.line), []).append(r.nbytes)
+            groups.setdefault((r.kind, r.op, where, r.line), []).append(r.nbytes)
         rows = [
-            (kind, str(len(sizes)), f"{sum(sizes):,}", where, short_line(line), code_of(line))
-            for (kind, where, line), sizes in groups.items()
+            (kind, op, str(len(sizes)), f"{sum(sizes):,}", where, short_line(line), code_of(line))
+            for (kind, op, where, line), sizes in groups.items()
         ]
-        total = ("total", str(len(self.records)), f"{self.nbytes:,}", "", "", "")
-        heading = ("kind", "count", "bytes", "from -> to", "line", "")
-        return aligned([heading, *rows, total], numbers={1, 2})
+        total = ("total", "", str(len(self.records)), f"{self.nbytes:,}", "", "", "")
+        heading = ("kind", "for", "count", "bytes", "from -> to", "line", "")
+        return aligned([heading, *rows, total], numbers={2, 3})
 
     def __str__(self) -> str:
         return self.table()
@@ -151,11 +152,13 @@ class Collective:
 
     def _record(self, crossed: int) -> None:
         info = self.info
+        line, _, op = str(info.line).partition("\t")
         for trace in _active.get():
             trace.add(
                 CommRecord(
                     *(info.kind, info.source, info.destination),
-                    *(crossed, str(info.line), info.algorithm),
+                    *(crossed, line, info.algorithm),
+                    op=op,
                 )
             )
 
@@ -168,5 +171,5 @@ class Collective:
         return (
             f"*** {highlighted(f'{info.kind:14s}', 'yellow')}{what:40s} "
             f"{self.elapsed_s * 1e6:10.1f} us {rate} {info.source} -> {info.destination} "
-            f"{short_line(str(info.line))}"
+            f"{short_line(str(info.line)).replace(chr(9), ' ')}"
         )

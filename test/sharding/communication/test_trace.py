@@ -14,7 +14,7 @@ import pytest
 from test.devices import DEVICE, device_names, nth
 from test.sharding.common import DEVICES, array, on, placed
 from test.together import CommTrace, GlobalCounters
-from tinygrad import Tensor, TinyJit
+from tinygrad import Tensor, TinyJit, nn
 from tinygrad.settings import Context
 
 ROWS, COLUMNS = on(0), on(1)
@@ -28,12 +28,15 @@ def test_a_trace_is_a_table_with_a_row_for_each_kind_and_line() -> None:
             x.to(COLUMNS).realize()
         x.sum(axis=0).realize()
     heading, *rows, total = str(trace).splitlines()
-    assert heading.split() == ["kind", "count", "bytes", "from", "->", "to", "line"]
+    assert heading.split() == ["kind", "for", "count", "bytes", "from", "->", "to", "line"]
     moves = [re.split(r"  +", row) for row in rows]
-    assert [row[:3] for row in moves] == [["all_to_all", "2", "384"], ["all_reduce", "1", "384"]]
-    assert moves[0][3] == f"Sharding({DEVICE}:0-3, axis=0) -> Sharding({DEVICE}:0-3, axis=1)"
-    assert all(re.search(rf"{re.escape(HERE)}:\d+$", row[4]) for row in moves)
-    assert [row[5] for row in moves] == ["x.to(COLUMNS).realize()", "x.sum(axis=0).realize()"]
+    assert [row[:4] for row in moves] == [
+        ["all_to_all", "to", "2", "384"],
+        ["all_reduce", "sum", "1", "384"],
+    ]
+    assert moves[0][4] == f"Sharding({DEVICE}:0-3, axis=0) -> Sharding({DEVICE}:0-3, axis=1)"
+    assert all(re.search(rf"{re.escape(HERE)}:\d+$", row[5]) for row in moves)
+    assert [row[6] for row in moves] == ["x.to(COLUMNS).realize()", "x.sum(axis=0).realize()"]
     assert total.split() == ["total", str(len(trace.records)), f"{trace.nbytes:,}"]
     # columns of numbers are right-aligned
     assert (
@@ -41,12 +44,27 @@ def test_a_trace_is_a_table_with_a_row_for_each_kind_and_line() -> None:
             {
                 line.index(word) + len(word)
                 for line, word in zip(
-                    (heading, *rows, total), ("bytes", *(row[2] for row in moves), total.split()[2])
+                    (heading, *rows, total), ("bytes", *(row[3] for row in moves), total.split()[2])
                 )
             }
         )
         == 1
     )
+
+
+def test_a_record_says_what_the_line_called() -> None:
+    x, w = placed(array(1, 2, 16, 4), on(2)), placed(array(2, 2, 3, 1), on(None))
+    layer = nn.Conv2d(2, 2, 1)
+    layer.weight.to_(on(1))
+    layer.bias.to_(on(None))
+    with CommTrace() as trace:
+        x.conv2d(w).realize()
+        x.max_pool2d((3, 1), stride=1).realize()
+        layer(x.to(on(None)).realize()).realize()
+        (x[:, :, 1:] @ placed(array(4, 4), on(0))).realize()
+    called = {"conv2d", "max_pool2d", "Conv2d", "to", "getitem", "matmul"}
+    assert {r.op for r in trace.records} == called
+    assert all(re.search(r"test_trace\.py:\d+$", r.line) for r in trace.records)
 
 
 def test_an_empty_trace_is_a_table_too() -> None:
@@ -77,7 +95,7 @@ def test_debug_2_prints_one_line_for_each_collective(
     assert len(lines) == len(trace.records) == 1
     assert "bytes" in lines[0]
     assert "GB/s" in lines[0]
-    assert re.search(rf"{re.escape(HERE)}:\d+$", lines[0])
+    assert re.search(rf"{re.escape(HERE)}:\d+ sum$", lines[0])
     assert "\x1b" not in lines[0]
 
 

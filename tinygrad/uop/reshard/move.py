@@ -50,6 +50,21 @@ def find_user_place(frame: FrameType | None = None) -> Place:
     return None if frame is None else (frame.f_code, frame.f_lasti)
 
 
+def _called_name() -> str:
+    """The function or method of this package that the user's program called, as `conv2d`; of a
+    layer, its class.
+    """
+    found = ""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        name = frame.f_code.co_qualname
+        if "<" not in name:
+            found = name
+        frame = frame.f_back
+    owner, _, name = found.rpartition(".")
+    return owner if name == "__call__" else name.strip("_")
+
+
 def line_of(place: Place) -> str:
     """`file:line` of a place."""
     if place is None:
@@ -60,9 +75,9 @@ def line_of(place: Place) -> str:
 
 
 def record_user_line(node: Node) -> None:
-    """Set the line of the user's program that caused this communication."""
+    """Set the line of the user's program that caused this communication, and what it called."""
     if node.user_line is None and node.src[0].device is not None:
-        node.user_line = find_user_line()
+        node.user_line = f"{find_user_line()}\t{_called_name()}"
 
 
 def copy(node: N, layout: DeviceValue) -> N:
