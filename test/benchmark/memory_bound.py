@@ -37,6 +37,10 @@ OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] =
     "sum of columns": (lambda x: x.sum(0), lambda x: x.sum(0)),
     "vector by matrix": (lambda x: x[0] @ x, lambda x: x[0] @ x),
     "topk 8": (lambda x: x.topk(8)[0], lambda x: x.topk(8)[0]),
+    "topk 50 of few rows": (
+        lambda x: x.reshape(128, -1).topk(50)[0],
+        lambda x: x.reshape(128, -1).topk(50)[0],
+    ),
 }
 
 

@@ -100,6 +100,18 @@ def test_topk_of_few_elements_of_a_long_axis(dtype: Any, largest: bool) -> None:
     assert len(Tensor(x).realize().topk(5, 0, largest)[1].schedule()) <= 7
 
 
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("length", [1 << 14, 20001])
+def test_topk_of_blocks_of_a_very_long_axis(length: int, largest: bool) -> None:
+    x = np.random.default_rng(0).integers(-5000, 5000, (2, length)).astype(np.float32)
+    x[0, 5], x[0, -1], x[1, 7] = np.nan, np.inf, -np.inf
+    values, order = Tensor(x).topk(9, -1, largest)
+    expected = [y[:, :9] for y in stable_sort(x, -1, largest)]
+    np.testing.assert_array_equal(values.numpy(), expected[0])
+    np.testing.assert_array_equal(order.numpy(), expected[1])
+
+
 def test_topk_of_an_invalid_count_is_an_error() -> None:
     for k in (4, -1):
         with pytest.raises(ValueError, match=f"topk: k={k} of an axis of size 3"):

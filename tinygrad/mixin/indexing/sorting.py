@@ -4,11 +4,13 @@ Input: a tensor, and an axis. Output: sorted values and their indices, as int32.
 and NaN is larger than all numbers. Floats are compared by integer keys in the same order. Short
 axes use a counting sort: the rank of an element is the number of elements that precede it. Long
 axes use a bitonic network (Batcher, 1968) of the next power of two. A small top-k of a long axis
-selects one element after the other, each by a reduction.
+selects one element after the other, each by a reduction: of the whole axis, or of the blocks that
+have the largest maxima.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype
@@ -19,6 +21,8 @@ from tinygrad.uop.reshard import shard_count, topk_moves_less
 
 # up to this length, comparing all pairs is faster than a network
 MAX_COUNTING_SORT = 256
+# from this length on, selecting blocks by their maxima first is worth their kernels
+MIN_BLOCKED_SELECTION = 1 << 14
 
 
 class SortingMixin(GatherMixin):
@@ -108,12 +112,31 @@ class SortingMixin(GatherMixin):
             keys = keys - (1 << 31)
         # unique keys: of equal values, the first has the largest key
         keys = (keys if largest else -1 - keys) * (1 << 32) + (n - 1 - self.arange(n))
-        found = [keys.max(-1, keepdim=True)]
-        for _ in range(k - 1):
-            left = (keys < found[-1]).where(keys, dtypes.min(keys.dtype))
-            found.append(left.max(-1, keepdim=True))
-        indices: Self = n - 1 - found[0].cat(*found[1:], dim=-1) % (1 << 32)
+        if n >= MIN_BLOCKED_SELECTION and shard_count(self.uop, self.ndim - 1) == 1:
+            # about as many blocks as elements of the selected ones
+            block = 1 << (math.isqrt(n // k).bit_length() - 1)
+            keys = keys._blocks_of_maxima(k, block)
+        indices: Self = n - 1 - keys._maxima(k) % (1 << 32)
         return indices.cast(dtypes.int32)
+
+    def _maxima(self, k: int) -> Self:
+        """The `k` largest of the unique numbers along the last axis, in order."""
+        found = [self.max(-1, keepdim=True)]
+        for _ in range(k - 1):
+            left = (self < found[-1]).where(self, dtypes.min(self.dtype))
+            found.append(left.max(-1, keepdim=True))
+        return found[0].cat(*found[1:], dim=-1)
+
+    def _blocks_of_maxima(self, k: int, block: int) -> Self:
+        """The `k` blocks of the last axis with the largest maxima, which contain the `k` largest of
+        its unique numbers. The low bits of a number count its distance to the last one.
+        """
+        n = int(self.shape[-1])
+        blocks = self.pad((0, -n % block), value=dtypes.min(self.dtype)).contiguous()
+        blocks = blocks.reshape(*self.shape[:-1], -1, block)
+        number = (n - 1 - blocks.max(-1).contiguous()._maxima(k) % (1 << 32)) // block
+        index = number.unsqueeze(-1).expand(*number.shape, block)
+        return blocks.gather(-2, index).flatten(-2).contiguous()
 
     def _counting_order(self, descending: bool) -> Self:
         """The indices that sort the last axis, by a counting sort."""
