@@ -2,7 +2,7 @@
 
 Input: a tensor, and its new value. Output: the tensor and all of its aliases over the new value.
 Invariant: a member of an alias group has the value of the view by its `_steps` of the group's
-value; it may be in memory of its own.
+value; it may be in memory of its own, or be what was last written to it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.live_tensors import TensorBase, groups_lock, live_tensors
-from tinygrad.storage.views import view_base
+from tinygrad.storage.views import view_base, written_target
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import ViewStep, apply_steps, update_view
@@ -57,7 +57,8 @@ def updated_whole(tensor: TensorBase, value: UOp) -> UOp:
     return update_view(whole_value(tensor), tensor._steps, value)
 
 
-# the numbers of views that may have memory of their own, such as slices of a sharded axis
+# the numbers of views that may have a value of their own: slices of a sharded axis that were
+# computed into other memory, and views that have the value last written to them
 _apart: set[int] = set()
 has_views_apart: Callable[[], int] = _apart.__len__
 """Whether there may be any, which is quicker than `views_apart` to know."""
@@ -69,14 +70,21 @@ def note_stored(tensor: TensorBase) -> None:
         _apart.add(tensor._number)
 
 
+def set_written(view: TensorBase, value: UOp) -> None:
+    """Let a view have the value that was just written to it, and not read it from the memory."""
+    view._set_node(value)
+    _apart.add(view._number)
+
+
 def views_apart(memory: Collection[UOp]) -> list[TensorBase]:
-    """The views of these BUFFERs that were computed into memory of their own."""
+    """The views of these BUFFERs, or of pending writes to them, that have values of their own."""
     found = []
     for number in [*_apart]:
         view = live_tensors.find(number)
-        if view is None or not is_apart(view):
+        base = None if view is None else view_base(whole_value(view))
+        if view is None or view_base(view.uop) is base:
             _apart.discard(number)
-        elif view_base(whole_value(view)) in memory:
+        elif base is not None and written_target(base) in memory:
             found.append(view)
     return found
 
@@ -90,7 +98,7 @@ def is_apart(tensor: TensorBase) -> bool:
 
 
 def derive_again(memory: Collection[UOp]) -> None:
-    """Let views that have memory of their own read these BUFFERs again, whose content changes."""
+    """Let views that have values of their own read these BUFFERs again, whose content changes."""
     for view in views_apart(memory):
         assert view._aliases is not None
         view._set_node(apply_steps(view._aliases.uop, view._steps))

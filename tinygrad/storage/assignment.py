@@ -18,6 +18,7 @@ from tinygrad.schedule.storage_views import below_reshapes
 from tinygrad.storage.aliases import (
     is_leaf,
     set_whole,
+    set_written,
     updated_whole,
     whole_tensor,
     whole_value,
@@ -35,7 +36,13 @@ from tinygrad.storage.realization import (
     store_constant,
 )
 from tinygrad.storage.shards import check_writable, with_stored_shard
-from tinygrad.storage.views import is_uniform, is_whole_memory, selected_shard, view_base
+from tinygrad.storage.views import (
+    is_uniform,
+    is_whole_memory,
+    selected_shard,
+    view_base,
+    written_target,
+)
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import TensorDevice, is_file
 from tinygrad.uop.ops import UOp
@@ -50,7 +57,7 @@ def value_to_write(tensor: TensorBase, x: TensorBase) -> UOp:
     """The value of `x`, to be written to `tensor`; what that needs in memory is stored first."""
     is_shard = any(op is Ops.MSELECT for op, _ in tensor._steps)
     base = view_base(whole_value(tensor))
-    is_stored = view_base(base.src[0] if base.op is Ops.ASSIGN else base).is_realized
+    is_stored = written_target(base).is_realized
     if is_shard or (not is_stored and (_is_symbolic(tensor) or is_leaf(tensor))):
         # views may be at several values of a Variable: in memory, all can be computed; values that
         # were computed from a leaf have its gradient
@@ -89,7 +96,7 @@ def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
             is_known = value.device is not None and not _is_moved(value, whole)
             if view_base(tensor.uop) is not written and is_known:
                 # the new elements are known; reading them from the memory would reshard them
-                tensor._set_node(value)
+                set_written(tensor, value)
             return
     if new.device is None:
         new = new.copy_to_device(device)

@@ -39,6 +39,11 @@ def view_base(node: UOp) -> UOp:
     return node
 
 
+def written_target(node: UOp) -> UOp:
+    """The memory that a pending write overwrites; the node itself if it is no ASSIGN."""
+    return view_base(node.src[0]) if node.op is Ops.ASSIGN else node
+
+
 def movement_base(node: UOp) -> UOp:
     """The node below all movement, including movement that computes its result."""
     while node.op in _MOVEMENT:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -379,3 +380,21 @@ def test_what_reads_a_result_that_is_a_view_over_shards_keeps_its_values() -> No
         read = first[[-1, -1]] + 1
         flipped(placed(values + 7, on(0)).realize())
         assert (read.numpy() == values[[-1, -1]] * 3 + 1).all()
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (3, 2)], ids=["even shards", "uneven shards"])
+def test_a_reshaped_view_sees_replays_after_it_was_written_itself(shape: tuple[int, int]) -> None:
+    state = Tensor.arange(prod(shape)).reshape(shape).contiguous().shard(TWO, 0).realize()
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        nonlocal state
+        state += 1
+        return x * 2
+
+    for i in range(2):
+        step(Tensor([i]).realize())
+    view = state.reshape(-1)
+    view.assign(Tensor.zeros_like(view))
+    step(Tensor([2]).realize())
+    assert view.tolist() == state.flatten().tolist() == [1] * prod(shape)
