@@ -315,7 +315,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         if p == 1:
             return self.zeros_like()
         chance = self.rand_like(dtype=dtypes.float32, requires_grad=False, contiguous=False)
-        return (chance >= p).contiguous().where(self, 0) / (1.0 - p)
+        return (chance >= p).where(self, 0) / (1.0 - p)
 
     def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
         """Sample indices with the elements as weights, as int32.

@@ -66,7 +66,8 @@ class SoftmaxChain:
     """The maximum and the sum, if that kernel stores them for others."""
 
     masks: set[UOp] = field(default_factory=set)
-    """What scores are masked with or added to, where it is computed from far smaller arrays."""
+    """What scores are masked with or added to, where it is computed from far smaller arrays, or
+    from the numbers of elements alone."""
 
     def inside(self) -> set[UOp]:
         """The nodes that are never materialised."""
@@ -231,7 +232,9 @@ class _Search:
         return True
 
     def find_masks(self, chain: SoftmaxChain) -> None:
-        """Find the nodes that are not worth storing."""
+        """Find the nodes that are not worth storing: those that are computed from small arrays and
+        from the numbers of elements.
+        """
         limit = max(max_elements(x.shape) for x in chain.wide) // MIN_ROWS
         for wide in chain.wide:
             stack = [x for x in wide.src if wide.op in GroupOp.Elementwise]
@@ -240,7 +243,7 @@ class _Search:
                 if node in chain.wide or node in chain.masks or not is_computed(node):
                     continue
                 leaves = [x for x in node.toposort(gate=is_computed) if not is_computed(x)]
-                if all(max_elements(x.shape) <= limit for x in leaves):
+                if all(x.op is Ops.ARANGE or max_elements(x.shape) <= limit for x in leaves):
                     chain.masks.add(node)
                     stack += node.src
 
