@@ -9,11 +9,13 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from test import kept_kernels
 from test.backend.codegen.test_renderer_c import elementwise, everything
 from test.golden.test_kernels import KERNELS, padded_convolution
 from test.gpu_programs import (
@@ -112,6 +114,20 @@ def test_products_and_attention_do_not_spill(compiler: None, architecture: str) 
             )
     # an attention, and another one with three kernels of its gradients
     assert multiplied == 5
+
+
+@pytest.mark.slow
+def test_kept_kernels_are_compiled_for_the_architecture_of_their_file(
+    compiler: None, tmp_path: Path
+) -> None:
+    (spec,) = product(256, dtypes.float16).kernels(amd_target("gfx1100"))
+    texts = {"right": spec.source, "broken": spec.source.replace("block_barrier();", "no_name();")}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.gfx1100.hip").write_text(text)
+    broken, right = kept_kernels.jobs(tmp_path)
+    assert kept_kernels.compile_kernel(right) == (True, "")
+    is_right, message = kept_kernels.compile_kernel(broken)
+    assert not is_right and "does not compile for gfx1100" in message
 
 
 def test_text_that_clang_rejects_is_an_error_with_its_messages(compiler: None) -> None:
