@@ -71,8 +71,9 @@ def _is_halo(node: UOp) -> bool:
     return isinstance(node.device, Sharding) and node.device.has_intervals
 
 
-ENTRY_BYTES = 1 << 10
-"""An estimate of the bytes of an item or an entry of a plan, with its place in memory."""
+ENTRY_BYTES = 1 << 8
+"""An estimate of the bytes of an item or an entry of a plan, with its place in memory (measured: 20
+to 400)."""
 
 
 def _plan_bytes(key: tuple[Any, ...], plan: ExecutionPlan) -> int:
