@@ -210,3 +210,8 @@ def test_one_element_of_an_axis_that_goes_to_another_sharded_axis() -> None:
     two = DEVICES[:2]
     found = placed(x, on(1, devices=two)).gather(2, placed(rows, on(3, devices=two)))
     np.testing.assert_array_equal(found.numpy(), np.take_along_axis(x[:1, :1], rows, 2))
+
+
+def test_every_third_row_of_a_sharded_constant_is_read() -> None:
+    rows = Tensor.ones(4, 2, device=on(0, devices=DEVICES[:2]))[0:4:3]
+    assert rows.tolist() == [[1.0, 1.0]] * 2

@@ -37,16 +37,15 @@ def read_array(node: UOp) -> Array:
     import numpy as np
 
     base = _base(node)
-    if base.op in {Ops.CONST, Ops.BIND}:
-        stored = _const_array(base if base.op is Ops.CONST else base.src[1])
-    elif (value := folded_value(base)) is not None:
-        stored = np.broadcast_to(_number_array(value, base.dtype), _bound_sizes(base.shape))
+    number = _uniform_number(base)
+    if number is not None:
+        stored = np.broadcast_to(number, _bound_sizes(node.shape))
     else:
         memory: Buffer | MultiBuffer = base.buffer
         whole = memory[0] if isinstance(memory, MultiBuffer) else memory
         stored = _shaped(read_buffer(whole), base)
     values = to_float32_array(stored, node.dtype) if is_stored_as_bits(node.dtype) else stored
-    return _with_movement(values, node)
+    return values if number is not None else _with_movement(values, node)
 
 
 def view_array(node: UOp) -> Array:
@@ -93,9 +92,14 @@ def _shaped(content: Array, buffer: UOp) -> Array:
     return content[: prod(shape)].reshape(shape)
 
 
-def _const_array(node: UOp) -> Array:
-    """A CONST as an array of its stored dtype."""
-    return _number_array(node.arg, node.dtype)
+def _uniform_number(base: UOp) -> Array | None:
+    """The number that is every element of what a base is moved to, as an array of its stored dtype;
+    None if the base is in memory.
+    """
+    if base.op is Ops.BIND:
+        base = base.src[1]
+    value = base.arg if base.op is Ops.CONST else folded_value(base)
+    return None if value is None else _number_array(value, base.dtype)
 
 
 def _number_array(value: Any, dtype: DType) -> Array:
