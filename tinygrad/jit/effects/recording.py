@@ -47,8 +47,11 @@ class Recording:
         self.before = Survey(self.roots)
         lazy = [x for x in self.before.links if x.is_tensor and not is_in_memory(x.value.uop)]
         self._lazy_links = [(x, weakref.ref(x.value.uop)) for x in lazy]
-        # what the function replaces may have other references in a later call, so its writes count
-        self._reached = self.before.tensors()
+        # what the function replaces may have other references in a later call, so its writes count;
+        # gradients are dropped before others are computed, which saves their memory
+        reached = self.before.tensors()
+        gradients = {id(x.grad) for x in reached}
+        self._reached = [x for x in reached if id(x) not in gradients]
         self.stored: list[StoredTensor] = []
         self._lazy: list[tuple[weakref.ref[Tensor], weakref.ref[UOp]]] = []
         for x in live_tensors:
