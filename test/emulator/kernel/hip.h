@@ -25,6 +25,12 @@
 #define __builtin_amdgcn_workitem_id_z() (emulator::self().thread.z)
 #define __builtin_amdgcn_s_barrier() emulator::barrier(EMULATOR_SITE)
 #define __builtin_amdgcn_fence(...)
+// the exponent of a finite number other than 0 as 0.5 <= m < 1 times a power of two
+inline int __builtin_amdgcn_frexp_exp(double x) {
+  int exponent;
+  __builtin_frexp(x, &exponent);
+  return exponent;
+}
 
 #define block_barrier() emulator::barrier(EMULATOR_SITE)
 #define warp_shuffle(value, lane) emulator::shuffle(EMULATOR_SITE, emulator::ALL_LANES, value, lane)
