@@ -22,7 +22,7 @@ from tinygrad.codegen.decompose.exponential import (
     softplus,
     tanh,
 )
-from tinygrad.codegen.decompose.float_math import splat_value
+from tinygrad.codegen.decompose.float_math import copy_sign, splat_value
 from tinygrad.codegen.decompose.inverse_trigonometry import acos, asin, atan
 from tinygrad.codegen.decompose.logarithm import acosh, asinh, atanh, log, log1p, log2
 from tinygrad.codegen.decompose.narrow_floats import NARROW, as_integers, wide_arithmetic
@@ -109,13 +109,15 @@ constant_powers = PatternMatcher(
 
 
 def _trunc(x: UOp) -> UOp:
-    """Truncation through an integer; a float too large to have a fraction is unchanged."""
+    """Truncation through an integer, which keeps the sign of x in a zero; a float too large to have
+    a fraction is unchanged.
+    """
     integer = dtypes.int32 if x.dtype.scalar() is dtypes.float32 else dtypes.int64
     limit = 2.0 ** (dtypes.finfo(x.dtype)[1])
     has_fraction = (x < limit) & (x > -limit)
     # converting a number out of range is undefined, so it is replaced by 0
     safe = has_fraction.where(x, x.const_like(0))
-    return has_fraction.where(safe.cast(integer).cast(x.dtype), x)
+    return has_fraction.where(copy_sign(safe.cast(integer).cast(x.dtype), x), x)
 
 
 def _float_remainder(x: UOp, y: UOp) -> UOp | None:

@@ -93,7 +93,7 @@ def absolute(x: UOp) -> UOp:
 
 
 def copy_sign(magnitude: UOp, sign: UOp) -> UOp:
-    """A positive `magnitude` with the sign of `sign`."""
+    """A `magnitude` that is positive, or has the sign already, with the sign of `sign`."""
     fields = float_fields(sign)
     return float_of(bits_of(magnitude) | (bits_of(sign) & fields.sign_bit), fields)
 
