@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from tinygrad.settings import DEBUG
 from tinygrad.text import aligned, highlighted
 from tinygrad.uop.args import CommInfo
+from tinygrad.uop.user_line import UserLine
 
 MAX_CODE_CHARACTERS = 48
 """The length to which a table shortens a line of the user's program."""
@@ -100,6 +101,12 @@ def short_line(line: str) -> str:
     return line.removeprefix(folder)
 
 
+def _user_line(info: CommInfo) -> UserLine:
+    """The line that caused a collective, which is no number once its plan is bound."""
+    assert isinstance(info.line, UserLine), "a bound collective has its line"
+    return info.line
+
+
 def code_of(line: str) -> str:
     """The code at `file:line`, shortened; "" if the file cannot be read."""
     path, _, number = line.rpartition(":")
@@ -152,13 +159,13 @@ class Collective:
 
     def _record(self, crossed: int) -> None:
         info = self.info
-        line, _, op = str(info.line).partition("\t")
+        line = _user_line(info)
         for trace in _active.get():
             trace.add(
                 CommRecord(
                     *(info.kind, info.source, info.destination),
-                    *(crossed, line, info.algorithm),
-                    op=op,
+                    *(crossed, line.place, info.algorithm),
+                    op=line.called,
                 )
             )
 
@@ -168,8 +175,9 @@ class Collective:
         what = f"{self.carried:,} bytes" + (f" in {self.rounds} rounds" if self.rounds > 1 else "")
         what += f" ({info.algorithm})" if info.algorithm else ""
         rate = f"{self.carried / self.elapsed_s * 1e-9:24.1f} GB/s" if self.elapsed_s else ""
+        line = _user_line(info)
         return (
             f"*** {highlighted(f'{info.kind:14s}', 'yellow')}{what:40s} "
             f"{self.elapsed_s * 1e6:10.1f} us {rate} {info.source} -> {info.destination} "
-            f"{short_line(str(info.line)).replace(chr(9), ' ')}"
+            f"{short_line(line.place)} {line.called}".rstrip()
         )

@@ -43,6 +43,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.args import BufferArg, CommInfo
 from tinygrad.uop.device_value import TensorDevice, device_names
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.user_line import UserLine
 
 Ints = tuple[int, ...]
 
@@ -161,9 +162,9 @@ def _lowered(
     value = UOp(Ops.BUFFER, dtype, (), arg)
     with ALL_DEVICES:
         if isinstance(source, Sharding) and source.is_partial:
-            local = all_reduce(value, source, target, shape, "", num_partials)
+            local = all_reduce(value, source, target, shape, UserLine(), num_partials)
         else:
-            info = CommInfo(transfer_kind(source, target), "", "", "")
+            info = CommInfo(transfer_kind(source, target), "", "", UserLine())
             local = transfer(value, source, target, shape, info)
     for node in local.toposort():
         if node.op is Ops.TRANSFER:

@@ -37,6 +37,7 @@ from tinygrad.uop.device_value import Spmd, TensorDevice, device_names, tensor_d
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.rewrite import PatternMatcher
 from tinygrad.uop.upat import UPat
+from tinygrad.uop.user_line import UserLine
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def _first_stage(
     if stages is None:
         return value
     sizes = cast(Ints, stages.between.local_shape(stages.shape))
-    return _message(value, target, sizes, replace(info, line=""))
+    return _message(value, target, sizes, replace(info, line=UserLine()))
 
 
 def _message(value: UOp, target: TensorDevice, sizes: Ints, info: CommInfo) -> UOp:
@@ -157,14 +158,16 @@ def _reduced(
         if between is not None:
             part = between.local_shape(shape)
             rows = (count // group_size(between), *part)
-            stack = reduce_leading_axis(_message(value, between, rows, replace(info, line="")), op)
+            stack = reduce_leading_axis(
+                _message(value, between, rows, replace(info, line=UserLine())), op
+            )
             return _reduced(stack.reshape(part), between, target, shape, info)
         stages = scatter_stages(source, target, shape, value.dtype.itemsize)
         if stages is not None:
             part = cast(Ints, stages.between.local_shape(stages.shape))
             rows = (count // group_size(stages.between), *part)
             value = reduce_leading_axis(
-                _message(value, stages.between, rows, replace(info, line="")), op
+                _message(value, stages.between, rows, replace(info, line=UserLine())), op
             )
             count = group_size(stages.between)
     if not is_whole or choose_algorithm(source, value.nbytes) == "direct":
@@ -172,7 +175,7 @@ def _reduced(
         return reduce_leading_axis(stack, op).reshape(sizes)
     flat = pad_flat(value, count)
     length = flat.size // count
-    pieces = _message(flat, target, (count, length), replace(info, line=""))
+    pieces = _message(flat, target, (count, length), replace(info, line=UserLine()))
     sums = _message(reduce_leading_axis(pieces, op), target, (count * length,), info)
     return sums.shrink(((0, value.size),)).reshape(sizes)
 

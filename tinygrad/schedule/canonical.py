@@ -20,6 +20,7 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.float_variables import argument_of, value_of
 from tinygrad.uop.ops import BufferArg, UOp
 from tinygrad.uop.sint import check_bound
+from tinygrad.uop.user_line import UserLine
 
 _HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
 _FOR_GRADIENTS = frozenset({Ops.DETACH, Ops.CONTIGUOUS_BACKWARD})
@@ -35,15 +36,15 @@ class Canonical(NamedTuple):
     buffers: tuple[UOp, ...]
     values: dict[str, int]
     assignments: tuple[UOp, ...]
-    lines: tuple[str, ...]
+    lines: tuple[UserLine, ...]
 
-    def line(self, number: int) -> str:
-        """The user's line with this number, "?" if it is not known.
+    def line(self, number: int) -> UserLine:
+        """The user's line with this number.
 
         It is not known for a node that reads no buffer: the node is shared with another graph, and
         has its line's number there.
         """
-        return self.lines[number] if number < len(self.lines) else "?"
+        return self.lines[number] if number < len(self.lines) else UserLine()
 
 
 class BindingConflict(ArgumentError):
@@ -79,7 +80,7 @@ def canonicalize(sink: UOp) -> Canonical:
     done: dict[UOp, UOp] = {}
     found: list[UOp] = []
     variables = _Variables()
-    lines: list[str] = []
+    lines: list[UserLine] = []
     order = sink.toposort()
     writes = [node for node in order if node.op in _WRITES]
     ranks = _ranks(writes) if writes else {}
@@ -110,7 +111,7 @@ def canonicalize(sink: UOp) -> Canonical:
             new.take_shape(node)
         if op in GroupOp.Communication:
             new.user_line = len(lines)
-            lines.append("?" if node.user_line is None else str(node.user_line))
+            lines.append(node.user_line if isinstance(node.user_line, UserLine) else UserLine())
     check_bound(variables.used, variables.values)
     return Canonical(done[sink], tuple(found), variables.values, tuple(writes), tuple(lines))
 

@@ -35,11 +35,12 @@ from tinygrad.uop.propagation.device_rules import is_placement
 from tinygrad.uop.rewrite import PatternMatcher
 from tinygrad.uop.slice_assign import match_slice_assign
 from tinygrad.uop.upat import UPat
+from tinygrad.uop.user_line import UserLine
 
 
-def _line(node: UOp) -> str | int:
-    """The user's line that caused a communication, or its number; "?" if it is not known."""
-    return "?" if node.user_line is None else node.user_line
+def _line(node: UOp) -> UserLine | int:
+    """The user's line that caused a communication, or its number."""
+    return UserLine() if node.user_line is None else node.user_line
 
 
 class LayoutLowering:

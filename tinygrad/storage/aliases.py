@@ -81,10 +81,9 @@ def views_apart(memory: Collection[UOp]) -> list[TensorBase]:
     found = []
     for number in [*_apart]:
         view = live_tensors.find(number)
-        base = None if view is None else view_base(whole_value(view))
-        if view is None or view_base(view.uop) is base:
+        if view is None or view_base(view.uop) is view_base(whole_value(view)):
             _apart.discard(number)
-        elif base is not None and written_target(base) in memory:
+        elif written_target(view_base(whole_value(view))) in memory:
             found.append(view)
     return found
 

@@ -4,6 +4,7 @@ From the bottom up:
 
     node.py              `Node`: an op, a dtype, sources and an argument; equal nodes are one object
     interning.py             the table of nodes
+    user_line.py             what in the program caused a communication
     args.py, sint.py     typed arguments, sizes that may be symbolic
     device_value.py          where a value lives: a name, a `Sharding` or an `Spmd`
     math.py                  Python operators, shared with patterns

@@ -13,6 +13,7 @@ from tinygrad.fast_enum import Enum, auto
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import DeviceValue, Spmd
 from tinygrad.uop.node import Node
+from tinygrad.uop.user_line import UserLine
 
 
 class AxisType(Enum):
@@ -160,7 +161,7 @@ class CommInfo:
     """The layout before."""
     destination: str
     """The layout after."""
-    line: str | int
+    line: UserLine | int
     """The user's line that caused it; in a plan, its number in `Canonical.lines`."""
     algorithm: str = ""
     """The algorithm of an all-reduce."""

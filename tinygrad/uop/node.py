@@ -20,6 +20,7 @@ from tinygrad.uop.device_value import DeviceValue, TensorDevice
 from tinygrad.uop.interning import NodeRef, find_interned, node_died, table
 from tinygrad.uop.known_orders import known
 from tinygrad.uop.math import MathMixin
+from tinygrad.uop.user_line import UserLine
 
 N = TypeVar("N", bound="Node")
 
@@ -61,7 +62,7 @@ class Node(MathMixin):
     tag: Any
     # no part of the node's identity: `file:line` of the user's program that caused a COPY or an
     # ALLREDUCE, or its number in `Canonical.lines`; whatever rewrites the node carries it over
-    user_line: str | int | None
+    user_line: UserLine | int | None
     # the memory of a BUFFER that has some, a Buffer or a MultiBuffer, which lives as long as the
     # node does; written by `execution.buffers` alone
     memory: Any

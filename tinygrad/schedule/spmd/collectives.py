@@ -63,6 +63,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.args import CommInfo, Message, PeerArg, PieceArg, Reduction, TransferArg
 from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import ReduceArg, UOp, sint
+from tinygrad.uop.user_line import UserLine
 
 MAX_PIECES = 4
 """The partial sums that a kernel reads as arguments of their own, where they are sent to it."""
@@ -114,7 +115,7 @@ def all_reduce(
     source: Sharding,
     target: TensorDevice,
     shape: tuple[sint, ...],
-    line: str | int,
+    line: UserLine | int,
     count: int,
 ) -> UOp:
     """The reduction of a value in the partial layout `source`, in the layout `target`.

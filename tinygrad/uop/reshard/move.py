@@ -20,6 +20,7 @@ from tinygrad.uop.device_value import DeviceValue, tensor_device
 from tinygrad.uop.node import N, Node
 from tinygrad.uop.propagation.device_rules import is_index_axis, is_placement
 from tinygrad.uop.sint import is_one, same_size
+from tinygrad.uop.user_line import UserLine
 
 # the ops by which an elementwise op broadcasts its operands
 BROADCAST = frozenset({Ops.RESHAPE, Ops.EXPAND})
@@ -77,7 +78,7 @@ def line_of(place: Place) -> str:
 def record_user_line(node: Node) -> None:
     """Set the line of the user's program that caused this communication, and what it called."""
     if node.user_line is None and node.src[0].device is not None:
-        node.user_line = f"{find_user_line()}\t{_called_name()}"
+        node.user_line = UserLine(find_user_line(), _called_name())
 
 
 def copy(node: N, layout: DeviceValue) -> N:
