@@ -329,6 +329,29 @@ def test_a_softmax_or_norm_of_rows_is_one_kernel_where_threads_share_rows(
         numpy.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4, err_msg=name)
 
 
+def test_a_difference_that_several_kernels_read_takes_no_array(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The difference of logits to their maximum is computed from them wherever it is read."""
+    monkeypatch.setattr(row_chains, "find_target", lambda *_: LARGE)
+    x = numpy.random.default_rng(0).normal(size=(64, 16)).astype("f4")
+    y = numpy.random.default_rng(1).normal(size=(16, 4200)).astype("f4")
+    labels = numpy.arange(64) * 65
+    inputs, weights, classes = (Tensor(a).realize() for a in (x, y, labels))
+    logits = inputs @ weights
+    loss = logits.sparse_categorical_crossentropy(classes)
+    before = GlobalCounters.mem_used
+    GlobalCounters.reset()
+    with Context(SCHEDULE_CACHE=0):
+        (gradient,) = loss.gradient(logits)
+        gradient.realize()
+    assert GlobalCounters.mem_peak - before < 1.5 * logits.nbytes()
+    expected = numpy.exp(x @ y - (x @ y).max(1, keepdims=True))
+    expected /= expected.sum(1, keepdims=True)
+    expected[numpy.arange(64), labels] -= 1
+    numpy.testing.assert_allclose(gradient.numpy(), expected / 64, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("source", "total", "lanes"),
     [

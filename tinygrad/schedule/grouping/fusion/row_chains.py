@@ -142,7 +142,8 @@ class _Search:
                 break
             is_row = node.shape == row
             if not waiting and node.op is not Ops.EXPAND and (is_row or reductions > 1):
-                found = RowChain(node, frozenset(inside))
+                is_recomputed = reductions == 1 and self.is_recomputed(node, reduce, inside)
+                found = None if is_recomputed else RowChain(node, frozenset(inside))
             users = [x for x in self.users.get(node, ()) if x not in queued]
             if node in self.outputs or len(inside) + len(users) > MAX_NODES:
                 break
@@ -154,6 +155,28 @@ class _Search:
             for x in users:
                 heappush(waiting, self.position[x])
         return found
+
+    def is_recomputed(self, node: UOp, reduce: UOp, inside: set[UOp]) -> bool:
+        """Whether several kernels compute a value of the row from one array and the reduction, as
+        the difference to the maximum: storing it would take the memory of another array.
+        """
+        users = self.users.get(node, ())
+        if node in self.outputs or len(users) < 2:
+            return False
+        if not all(self.is_inside(x, reduce) for x in users):
+            return False
+        # what is not inside is another array, or a constant
+        stack, seen = [node], {node}
+        arrays: list[UOp] = []
+        while stack:
+            x = stack.pop()
+            if x is node or x in inside:
+                found = [s for s in x.src if s.shape == node.shape and s not in seen]
+                stack += found
+                seen.update(found)
+            elif x.device is not None:
+                arrays.append(x)
+        return len(arrays) == 1 and (is_storage(arrays[0]) or not reads_inputs(arrays[0]))
 
     def is_inside(self, node: UOp, reduce: UOp) -> bool:
         """Whether a node has one element for each row, or is as large as the rows."""
