@@ -330,9 +330,9 @@ def cache_directory() -> Path:
     """The folder of all caches; not created here."""
     if CACHEDIR:
         return Path(CACHEDIR.value)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("tinygrad-sharding", appauthor=False))
+    # the XDG Base Directory Specification, and Apple's File System Programming Guide
+    default = Path.home() / ("Library/Caches" if OSX else ".cache")
+    return Path(os.environ.get("XDG_CACHE_HOME") or default, "tinygrad-sharding")
 
 
 CI = bool(os.environ.get("CI"))

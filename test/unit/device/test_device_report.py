@@ -76,13 +76,14 @@ def test_a_wrong_value_is_an_error(
     assert [line.split()[1] for line in lines[1:5]] == ["WRONG", "ok", "ok", "ok"]
 
 
+@pytest.mark.parametrize("error", [DeviceError, ModuleNotFoundError])
 def test_a_device_that_stops_is_an_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     def stop(self: Tensor, other: Tensor) -> Tensor:
-        raise DeviceError("an illegal address")
+        raise error("an illegal address")
 
     monkeypatch.setattr(Tensor, "__matmul__", stop)
     code, lines = report(capsys, "CPU")
     assert code == 1
-    assert lines[1].split() == ["stopped", "WRONG", "an", "illegal", "address"]
+    assert lines[1].split(maxsplit=2) == ["stopped", "WRONG", f"{error.__name__}: an illegal address"]

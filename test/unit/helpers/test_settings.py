@@ -211,11 +211,16 @@ def test_thread_count_is_the_setting_or_the_available_cores():
         assert 1 <= thread_count() <= (os.cpu_count() or 1)
 
 
-def test_cache_directory_is_the_setting_or_the_users_folder():
+def test_cache_directory_is_the_setting_or_the_users_folder(monkeypatch: pytest.MonkeyPatch):
     with Context(CACHEDIR="somewhere"):
         assert cache_directory() == Path(CACHEDIR.value)
     with Context(CACHEDIR=""):
-        assert "tinygrad-sharding" in cache_directory().parts
+        monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
+        assert cache_directory() == Path("/elsewhere/tinygrad-sharding")
+        # empty is unset
+        monkeypatch.setenv("XDG_CACHE_HOME", "")
+        kept = cache_directory().relative_to(Path.home())
+        assert kept in {Path(x, "tinygrad-sharding") for x in (".cache", "Library/Caches")}
 
 
 def test_the_environment_of_a_new_process_sets_the_setting():
