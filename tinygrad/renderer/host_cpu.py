@@ -26,6 +26,7 @@ def _cpu_target(dialect: str, vector_bytes: int, threads: int) -> Target:
         threads=threads,
         vector_bytes=vector_bytes,
         vector_registers=vector_registers(vector_bytes),
+        has_scatter=vector_bytes == AVX512_BYTES,
         shared_bytes=SCRATCH_BYTES,
     )
 

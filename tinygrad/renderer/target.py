@@ -36,6 +36,8 @@ class Target:
     """Bytes of the widest load worth using; 1 means no vectors."""
     vector_registers: int = 16
     """Vector registers, an upper bound for the accumulators and operands of a register tile."""
+    has_scatter: bool = False
+    """Whether an instruction stores the lanes of a vector to different addresses."""
     warp: int = 1
     """Lanes that run in lockstep and may exchange values by shuffles; 1 for none."""
     block_threads: int = 1

@@ -173,6 +173,26 @@ def test_masked_stores_of_one_lane_become_scalar_stores() -> None:
     assert with_scalar_stores(two) == two
 
 
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.int16, dtypes.bool])
+def test_lanes_are_scattered_one_by_one_without_an_instruction_for_it(dtype: DType) -> None:
+    rows, columns = 40, 48
+    i, j = Build().loops(rows, columns)
+    value = buffer(1, rows * columns, dtype).index(i * columns + j).load()
+    # the stride of the store keeps it from being a transpose in blocks
+    kernel = sink(
+        buffer(0, 2 * rows * columns, dtype).index(j * 2 * rows + i * 2).store(value, i, j)
+    )
+    array = numpy.random.default_rng(0).integers(0, 2, (rows, columns))
+    array = array.astype(to_numpy_dtype(dtype))
+    for vector_bytes, scatters in ((32, False), (64, True)):
+        renderer = LLVMRenderer(host_target("llvm", vector_bytes))
+        assert ("masked.scatter" in get_program(kernel, renderer).source) == scatters
+        result = numpy.zeros((columns, rows, 2), array.dtype)
+        Runner(kernel, renderer)({0: result, 1: array})
+        numpy.testing.assert_array_equal(result[..., 0], array.T)
+        assert not result[..., 1].any()
+
+
 def test_a_masked_store_writes_nothing() -> None:
     n = 21
     (i,) = Build().loops(n)

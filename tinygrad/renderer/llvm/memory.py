@@ -152,7 +152,11 @@ def write_store(w: Writer, u: UOp) -> None:
         operand = w.assign(f"zext {w.operand(value)} to {value_type(stored)}")
     count = value.dtype.count
     if address.src[1].dtype.count > 1:
-        _masked_store(w, u, stored, operand, "scatter")
+        is_constant = len(address.src) == 2 and address.src[1].op is Ops.CONST
+        if is_constant and not w.target.has_scatter:
+            _store_lanes(w, u, stored, operand)
+        else:
+            _masked_store(w, u, stored, operand, "scatter")
     elif len(address.src) == 2:
         where = f"ptr {w.names[address]}, align {_alignment(u)}"
         w.emit(f"store {value_type(stored)} {operand}, {where}")
@@ -172,6 +176,18 @@ def _masked_store(w: Writer, u: UOp, stored: DType, operand: str, form: str) -> 
     w.declare("void", name, (kind, pointers, mask))
     target = f"{pointers} align {_alignment(u)} {w.names[address]}"
     w.emit(f"call void @{name}({kind} {operand}, {target}, {mask} {valid})")
+
+
+def _store_lanes(w: Writer, u: UOp, stored: DType, operand: str) -> None:
+    """Store each lane at its constant offset. Of a scatter, LLVM would keep the offsets in vector
+    registers, which the loops of a register tile need.
+    """
+    pointer, position = u.src[0].src
+    element = memory_type(stored.scalar())
+    for lane, offset in enumerate(position.arg):
+        where = w.assign(f"getelementptr {element}, ptr {w.names[pointer]}, i64 {offset}")
+        value = w.assign(f"extractelement {value_type(stored)} {operand}, i32 {lane}")
+        w.emit(f"store {element} {value}, ptr {where}, align {_alignment(u)}")
 
 
 def _guarded_store(w: Writer, u: UOp, stored: DType, operand: str) -> None:

@@ -37,7 +37,7 @@ class LLVMRenderer(Renderer):
 
     def render(self, name: str, linear: list[UOp]) -> str:
         """The text of the module."""
-        writer = Writer(linear)
+        writer = Writer(linear, self.target)
         pointers, variables = parameters(linear)
         for u in pointers:
             writer.names[u] = f"%data{u.arg}"

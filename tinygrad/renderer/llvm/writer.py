@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer.base import LOOP_NAMES, is_vectorized
 from tinygrad.renderer.llvm.types import value_type
+from tinygrad.renderer.target import Target
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
@@ -36,6 +37,7 @@ class Writer:
     """Collects the text of a module. `names` holds the operand of every node written so far."""
 
     linear: list[UOp]
+    target: Target
     lines: list[str] = field(default_factory=list)
     names: dict[UOp, str] = field(default_factory=dict)
     entry: list[str] = field(default_factory=list)
