@@ -86,4 +86,5 @@ def test_a_device_that_stops_is_an_error(
     monkeypatch.setattr(Tensor, "__matmul__", stop)
     code, lines = report(capsys, "CPU")
     assert code == 1
-    assert lines[1].split(maxsplit=2) == ["stopped", "WRONG", f"{error.__name__}: an illegal address"]
+    name, state, reason = lines[1].split(maxsplit=2)
+    assert (name, state, reason) == ("stopped", "WRONG", f"{error.__name__}: an illegal address")
