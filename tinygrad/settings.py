@@ -225,6 +225,12 @@ RANKS_TIMEOUT = ContextVar(
     10,
     "The seconds that a rank waits for another before it compares what both did.",
 )
+CPU_ARCH = ContextVar(
+    "CPU_ARCH",
+    "",
+    "The level of x86-64 that CPU kernels are compiled for; empty is this machine's processor.",
+    choices=("", "x86-64-v2", "x86-64-v3", "x86-64-v4"),
+)
 CPU_LLVM = ContextVar(
     "CPU_LLVM", 1, "1 compiles CPU kernels in-process with LLVM, 0 with the system's C compiler."
 )
@@ -381,7 +387,7 @@ def settings_page() -> str:
 A setting is an environment variable that is read when the library is imported, for example in
 `DEBUG=2 python program.py`.
 `with Context(DEBUG=2):` changes it for a block of code in the current thread, except `DEV`,
-`CPU_COUNT`, `CPU_LLVM` and `DEFAULT_FLOAT`, which are read once.
+`CPU_ARCH`, `CPU_COUNT`, `CPU_LLVM` and `DEFAULT_FLOAT`, which are read once.
 This page is made from `tinygrad/settings.py` by `python docs/generate_settings.py`.
 
 {settings_table()}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
+from tinygrad.device import DeviceError
 from tinygrad.renderer.target import Target
-from tinygrad.settings import thread_count
+from tinygrad.settings import CPU_ARCH, thread_count
 
 AVX512_BYTES, AVX2_BYTES, SSE_BYTES = 64, 32, 16
+LEVELS = {"x86-64-v2": SSE_BYTES, "x86-64-v3": AVX2_BYTES, "x86-64-v4": AVX512_BYTES}
+"""The vectors of the levels of x86-64, in bytes."""
 SCRATCH_BYTES = 1 << 20
 SCRATCH_ALIGNMENT = 64
 
@@ -16,7 +20,7 @@ def host_target(
     dialect: str = "llvm", vector_bytes: int | None = None, *, threads: int | None = None
 ) -> Target:
     """The host CPU, or one with vectors of `vector_bytes` and as many `threads`."""
-    return _cpu_target(dialect, vector_bytes or host_vector_bytes(), threads or thread_count())
+    return _cpu_target(dialect, vector_bytes or host_cpu().vector_bytes, threads or thread_count())
 
 
 @functools.cache
@@ -31,15 +35,37 @@ def _cpu_target(dialect: str, vector_bytes: int, threads: int) -> Target:
     )
 
 
+@dataclass(frozen=True)
+class CPU:
+    """A processor as LLVM names it. The name alone says what one of `LEVELS` can do."""
+
+    name: str
+    features: str
+    vector_bytes: int
+
+
 @functools.cache
-def host_vector_bytes() -> int:
-    """The width in bytes of this machine's vectors."""
+def host_cpu() -> CPU:
+    """The CPU that kernels are compiled for: this machine's, or less of it as CPU_ARCH says.
+
+    Raises DeviceError if this machine cannot run code for CPU_ARCH.
+    """
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features()
     if all(features.get(name) for name in ("avx512f", "avx512vl", "avx512bw", "avx512dq")):
-        return AVX512_BYTES
-    return AVX2_BYTES if features.get("avx2") else SSE_BYTES
+        vector_bytes = AVX512_BYTES
+    else:
+        vector_bytes = AVX2_BYTES if features.get("avx2") else SSE_BYTES
+    level = CPU_ARCH.value
+    if not level:
+        return CPU(llvm.get_host_cpu_name(), features.flatten(), vector_bytes)
+    if not llvm.get_process_triple().startswith("x86_64") or LEVELS[level] > vector_bytes:
+        name = llvm.get_host_cpu_name()
+        raise DeviceError(
+            f"CPU_ARCH={level} is more than this machine's {name} has; leave it empty"
+        )
+    return CPU(level, "", LEVELS[level])
 
 
 def vector_registers(vector_bytes: int) -> int:

@@ -166,7 +166,7 @@ def rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
     if node.dtype is dtypes.index and node.op in {Ops.IDIV, Ops.MOD}:
         return simplify_division(new)
     if node.op in {Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ} and new.vmin == new.vmax:
-        return UOp.const(dtypes.bool, bool(new.vmin))
+        return UOp.const(node.dtype, bool(new.vmin))
     if node.op is Ops.AND and node.dtype is dtypes.bool:
         return and_conditions(*src)
     if node.op is Ops.INDEX and len(src) == 3 and is_always(src[2]):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from tinygrad.codegen.analysis.accesses import index_of
 from tinygrad.codegen.analysis.affine_index import affine, build_affine, index_const
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, loops_of, substitute
+from tinygrad.codegen.lower.wide_masks import masked_lanes
 from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer import Renderer
 from tinygrad.uop import GroupOp, Ops
@@ -35,7 +36,10 @@ def expand_vectors(sink: UOp, renderer: Renderer) -> UOp:
     nodes = sink.toposort()
     if not any(u.op is Ops.RANGE and u.arg.kind is AxisType.VECTOR for u in nodes):
         return sink
-    expansion = _Expansion(renderer.has_shuffle)
+    target = renderer.target
+    # threads load lane by lane what is masked so
+    register_bytes = None if target.has_threads else target.vector_bytes
+    expansion = _Expansion(renderer.has_shuffle, register_bytes)
     for u in nodes:
         expansion.done[u] = expansion.expand(u)
     return expansion.done[sink]
@@ -44,8 +48,9 @@ def expand_vectors(sink: UOp, renderer: Renderer) -> UOp:
 class _Expansion:
     """The vector form of every node processed so far."""
 
-    def __init__(self, has_shuffle: bool) -> None:
+    def __init__(self, has_shuffle: bool, register_bytes: int | None) -> None:
         self.has_shuffle = has_shuffle
+        self.register_bytes = register_bytes
         self.done: dict[UOp, UOp] = {}
         self.free = FreeRanges()
 
@@ -149,7 +154,20 @@ class _Expansion:
             if found is not None:
                 return self.shuffled_load(u, src, *found)
         wide = tuple([broadcast(x, count) for x in src[1:]])
-        return UOp(Ops.LOAD, u.dtype.vec(count), (src[0], *wide))
+        loaded = UOp(Ops.LOAD, u.dtype.vec(count), (src[0], *wide))
+        return self.lanes_of_load(loaded, tuple(range(count)))
+
+    def lanes_of_load(self, loaded: UOp, numbers: tuple[int, ...]) -> UOp:
+        """Lanes of a load, which becomes several if it is masked and wider than a register."""
+        dtype = loaded.dtype.scalar().vec(len(numbers))
+        contiguous = loaded.src[0].src[1].dtype.count == 1
+        if contiguous and self.register_bytes is not None:
+            lanes = masked_lanes(loaded, self.register_bytes)
+            if lanes is not None:
+                return UOp(Ops.VECTORIZE, dtype, tuple([lanes[i] for i in numbers]))
+        if numbers == tuple(range(loaded.dtype.count)):
+            return loaded
+        return UOp(Ops.GEP, dtype, (loaded,), numbers)
 
     def lane_offsets(self, index: UOp, axis: UOp) -> tuple[UOp, tuple[int, ...]] | None:
         """The lowest index of all lanes, and the constant offset of each lane from it.
@@ -194,7 +212,7 @@ class _Expansion:
         if needed is not None:
             address = (*address, needed)
         loaded = UOp(Ops.LOAD, u.dtype.vec(total), (UOp(Ops.INDEX, u.src[0].dtype, address),))
-        result = UOp(Ops.GEP, u.dtype.vec(count), (loaded,), offsets)
+        result = self.lanes_of_load(loaded, offsets)
         if valid is None or len(src) == 1:
             return result
         return UOp(Ops.WHERE, result.dtype, (valid, result, broadcast(src[1], count)))

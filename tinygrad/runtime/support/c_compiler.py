@@ -16,14 +16,13 @@ from pathlib import Path
 from tinygrad import diskcache
 from tinygrad.device import CompileError, DeviceError
 from tinygrad.runtime.support.llvm import host_target
-from tinygrad.settings import CACHELEVEL
+from tinygrad.settings import CACHELEVEL, CPU_ARCH
 
 COMPILERS = ("clang", "gcc", "cc")
 # Integers wrap around, as in numpy.
 # The JIT linker supports neither stack protectors nor unwind tables.
 FLAGS = (
     "-O2",
-    "-march=native",
     "-fPIC",
     "-fwrapv",
     "-fno-math-errno",
@@ -69,7 +68,8 @@ def compile_c(source: str) -> bytes:
 def _run_compiler(path: str, source: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "kernel.o"
-        command = [path, *FLAGS, "-x", "c", "-c", "-", "-o", str(output)]
+        arch = f"-march={CPU_ARCH.value or 'native'}"
+        command = [path, arch, *FLAGS, "-x", "c", "-c", "-", "-o", str(output)]
         done = subprocess.run(command, check=False, input=source, capture_output=True, text=True)
         if done.returncode:
             raise CompileError(f"{path} rejects the kernel:\n{done.stderr}\n{source}")

@@ -22,6 +22,7 @@ from llvmlite.binding.newpassmanagers import NewPassManager
 
 from tinygrad import diskcache
 from tinygrad.device import CompileError
+from tinygrad.renderer.host_cpu import host_cpu
 from tinygrad.runtime.support import native
 from tinygrad.runtime.support.address_space import require_headroom
 from tinygrad.settings import CACHELEVEL
@@ -83,18 +84,17 @@ class HostTarget:
 
 @functools.cache
 def host_target() -> HostTarget:
-    """The host CPU with all of its features."""
+    """The CPU that kernels are compiled for, with all of its features."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     triple = llvm.get_process_triple()
-    cpu = llvm.get_host_cpu_name()
-    features = llvm.get_host_cpu_features().flatten()
+    cpu = host_cpu()
     # Position independent, small code model: constants are within 2 GiB of their code, and the
     # linker emits stubs for calls to functions beyond 2 GiB.
     machine = llvm.Target.from_triple(triple).create_target_machine(
-        cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small"
+        cpu=cpu.name, features=cpu.features, opt=2, reloc="pic", codemodel="small"
     )
-    return HostTarget(triple, cpu, features, machine, str(machine.target_data))
+    return HostTarget(triple, cpu.name, cpu.features, machine, str(machine.target_data))
 
 
 def compile_llvm(source: str, flags: Flags = DEFAULT_FLAGS) -> bytes:
