@@ -50,6 +50,22 @@ extern "C" __global__ void multiply(C *c, const A *a, const B *b) {{
 }}"""
 
 
+def run(gpu: EmulatedDevice, instruction: MatrixInstruction, *operands: np.ndarray) -> np.ndarray:
+    """The fragments of `c + a @ b`, of those of `c`, `a` and `b`."""
+    lanes = instruction.lanes
+    pointers = [gpu.upload(x) for x in operands]
+    dialect, number = (
+        ("cuda", "threadIdx.x")
+        if instruction in NVIDIA
+        else ("hip", "__builtin_amdgcn_workitem_id_x()")
+    )
+    source = kernel_text(instruction).replace("thread_number()", number)
+    kernel = gpu.load(source, "multiply", dialect=dialect, warp=lanes)
+    gpu.launch(kernel, 1, lanes, *pointers)
+    gpu.synchronize()
+    return gpu.download(pointers[0], operands[0])
+
+
 @pytest.mark.parametrize(
     "instruction", [*NVIDIA, *CDNA, *RDNA3], ids=lambda instruction: instruction.name
 )
@@ -61,23 +77,18 @@ def test_lane_maps_are_those_of_the_code_generator(
     # small integers, whose sums are exact
     shapes = ((m, k), (k, n), (m, n))
     a, b, c = (rng.integers(-8, 9, shape).astype(np.float32) for shape in shapes)
-    start = fragments(c, instruction.c, lanes)
-    pointers = [
-        gpu.upload(start),
-        gpu.upload(to_bits(fragments(a, instruction.a, lanes), instruction)),
-        gpu.upload(to_bits(fragments(b, instruction.b, lanes), instruction)),
-    ]
-    dialect, number = (
-        ("cuda", "threadIdx.x")
-        if instruction in NVIDIA
-        else ("hip", "__builtin_amdgcn_workitem_id_x()")
+    left, right = (
+        to_bits(fragments(x, of, lanes), instruction)
+        for x, of in ((a, instruction.a), (b, instruction.b))
     )
-    source = kernel_text(instruction).replace("thread_number()", number)
-    kernel = gpu.load(source, "multiply", dialect=dialect, warp=lanes)
-    gpu.launch(kernel, 1, lanes, *pointers)
-    gpu.synchronize()
-    found = gpu.download(pointers[0], start)
+    found = run(gpu, instruction, fragments(c, instruction.c, lanes), left, right)
     np.testing.assert_array_equal(found, fragments(c + a @ b, instruction.c, lanes))
+    if instruction not in RDNA3:
+        return
+    # the other half of the warp has to hold the same operands
+    right[20, 3] ^= 1 << 14
+    with pytest.raises(cuda_calls.CallError, match="different copies of an element"):
+        run(gpu, instruction, fragments(c, instruction.c, lanes), left, right)
 
 
 @pytest.mark.parametrize("checked", [False, True], ids=["fast", "checked"])
@@ -89,16 +100,16 @@ def test_a_product_of_simdgroup_matrices(gpu: EmulatedDevice, checked: bool) -> 
     pointers = [gpu.upload(c)]
     pointers += [gpu.upload((x.view(np.uint32) >> 16).astype(np.uint16)) for x in (a, b)]
 
-    def run(text: str) -> np.ndarray:
+    def product(text: str) -> np.ndarray:
         kernel = gpu.load(text, "product", dialect="metal", checked=checked)
         gpu.launch(kernel, (n // 32, n // 32), 128, *pointers, n)
         gpu.synchronize()
         return gpu.download(pointers[0], c)
 
-    np.testing.assert_array_equal(run(source), a @ b)
+    np.testing.assert_array_equal(product(source), a @ b)
     without = kernels.without(source, "the operands are there")
     if checked:
         with pytest.raises(cuda_calls.CallError, match="kernel product on device 6: .* race"):
-            run(without)
+            product(without)
     else:
-        assert not np.array_equal(run(without), a @ b)
+        assert not np.array_equal(product(without), a @ b)

@@ -265,7 +265,7 @@ WGMMA_TF32 = tuple(
 )
 
 
-# ---- AMD: MFMA of CDNA3, with 64 lanes, and WMMA of RDNA3, with 32 ----
+# ---- AMD: MFMA of CDNA2 and later, with 64 lanes, and WMMA of RDNA3, with 32 ----
 
 
 def _mfma(side: int, operand: DType, name: str) -> MatrixInstruction:
@@ -342,6 +342,8 @@ def multiply_adds(dtype: DType, lanes: int = 32, pairs: bool = False) -> MatrixI
 
 
 NVIDIA = (MMA_F16, MMA_BF16, MMA_TF32)
+CDNA_ARCHITECTURES = frozenset({"gfx90a", "gfx940", "gfx941", "gfx942", "gfx950"})
+"""CDNA2, 3 and 4: earlier ones have no such instructions on bfloat16."""
 CDNA = (MFMA_F16_32, MFMA_BF16_32, MFMA_F16_16, MFMA_BF16_16)
 RDNA3 = (WMMA_F16, WMMA_BF16)
 APPLE = (SIMDGROUP_F32, SIMDGROUP_F16, SIMDGROUP_BF16)
@@ -356,7 +358,7 @@ def matrix_instructions(dialect: str, architecture: str) -> tuple[MatrixInstruct
             return (*NVIDIA, *WGMMA, *WGMMA_TF32, *swapped)
         return NVIDIA if number and int(number) >= 80 else ()
     if dialect == "hip":
-        if architecture in {"gfx940", "gfx941", "gfx942"}:
+        if architecture in CDNA_ARCHITECTURES:
             return CDNA
         return RDNA3 if architecture.startswith("gfx11") else ()
     return APPLE if dialect == "metal" else ()

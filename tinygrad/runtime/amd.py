@@ -8,6 +8,8 @@ bits each. This runtime has not run on hardware yet: its calls are tested with a
 from __future__ import annotations
 
 import ctypes
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from tinygrad.device import Buffer, Compiled, DeviceError
@@ -72,6 +74,13 @@ class AMDProgram:
         hip.call("hipModuleLoadData", ctypes.byref(self._module), code)
         hip.call("hipModuleGetFunction", ctypes.byref(self._function), self._module, name.encode())
 
+    def __del__(self, exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        # not where loading failed, or when the interpreter exits
+        if hasattr(self, "_module") and self._module and not exiting():
+            # unloading waits for no launch
+            self.hip.finalize("hipStreamSynchronize", self.hip.stream)
+            self.hip.finalize("hipModuleUnload", self._module)
+
     def __call__(
         self,
         *buffers: Buffer,
@@ -87,14 +96,16 @@ class AMDProgram:
             self._launch(arguments, launch)
             return None
         start, end = self._event(), self._event()
-        self.hip.call("hipEventRecord", start, self.hip.stream)
-        self._launch(arguments, launch)
-        self.hip.call("hipEventRecord", end, self.hip.stream)
-        self.hip.call("hipEventSynchronize", end)
-        elapsed_ms = ctypes.c_float()
-        self.hip.call("hipEventElapsedTime", ctypes.byref(elapsed_ms), start, end)
-        for event in (start, end):
-            self.hip.call("hipEventDestroy", event)
+        try:
+            self.hip.call("hipEventRecord", start, self.hip.stream)
+            self._launch(arguments, launch)
+            self.hip.call("hipEventRecord", end, self.hip.stream)
+            self.hip.call("hipEventSynchronize", end)
+            elapsed_ms = ctypes.c_float()
+            self.hip.call("hipEventElapsedTime", ctypes.byref(elapsed_ms), start, end)
+        finally:
+            for event in (start, end):
+                self.hip.finalize("hipEventDestroy", event)
         return elapsed_ms.value * 1e-3
 
     def _launch(self, arguments: list[int], launch: LaunchShape) -> None:

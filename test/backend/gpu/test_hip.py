@@ -40,6 +40,8 @@ from tinygrad.uop.ops import UOp
 ARCHITECTURES = ("gfx942", "gfx1100")
 AMDGPU_MACHINE = 224
 """`e_machine` of an ELF file for AMD GPUs."""
+CODE_OBJECT_5 = 3
+"""Its ABI version in code objects of version 5, which ROCm 5.6 and later load; 6 needs 6.3."""
 
 
 @pytest.fixture
@@ -68,6 +70,7 @@ def test_one_kernel_becomes_a_code_object(compiler: None, architecture: str) -> 
     spec = get_program(kernel, find_renderer(amd_target(architecture)))
     code = compile_hip(spec.source, architecture)
     assert code[:4] == b"\x7fELF" and int.from_bytes(code[18:20], "little") == AMDGPU_MACHINE
+    assert code[8] == CODE_OBJECT_5
     assert f"{spec.function}.kd".encode() in code, "the descriptor that a launch looks for"
 
 
@@ -86,7 +89,10 @@ def test_typical_kernels_compile_and_do_not_spill(compiler: None, architecture: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16], ids=str)
-@pytest.mark.parametrize("architecture, name", [("gfx942", "mfma"), ("gfx1100", "wmma")])
+@pytest.mark.parametrize(
+    "architecture, name",
+    [("gfx90a", "mfma"), ("gfx942", "mfma"), ("gfx950", "mfma"), ("gfx1100", "wmma")],
+)
 def test_products_use_matrix_instructions(
     compiler: None, architecture: str, name: str, dtype: DType
 ) -> None:
@@ -146,6 +152,10 @@ class StandIn:
         self.memory: dict[int, Any] = {}
         self.current = 0
         self.launches: list[tuple[int, int, int]] = []
+        # modules and events that are not destroyed, and whether launches may still run
+        self.modules: set[int] = set()
+        self.events: set[int] = set()
+        self.is_busy = False
         self.fails: dict[str, int] = {}
         self.hipGetErrorName = lambda status: f"hipError{status}".encode()
 
@@ -195,11 +205,30 @@ class StandIn:
     def _MemcpyAsync(self, to: Any, source: Any, size: Any, kind: int, stream: Any) -> None:
         ctypes.memmove(to, source, size.value)
 
+    def _ModuleLoadData(self, module: Any, code: bytes) -> None:
+        module._obj.value = len(self.calls)
+        self.modules.add(module._obj.value)
+
+    def _ModuleUnload(self, module: Any) -> None:
+        assert not self.is_busy, "a launch may still run the module"
+        self.modules.remove(module.value)
+
+    def _EventCreate(self, event: Any) -> None:
+        event._obj.value = len(self.calls)
+        self.events.add(event._obj.value)
+
+    def _EventDestroy(self, event: Any) -> None:
+        self.events.remove(event.value)
+
+    def _StreamSynchronize(self, stream: Any) -> None:
+        self.is_busy = False
+
     def _EventElapsedTime(self, elapsed: Any, start: Any, end: Any) -> None:
         elapsed._obj.value = 2.5
 
     def _ModuleLaunchKernel(self, function: Any, *arguments: Any) -> None:
         blocks, _, _, threads, _, _, shared, _, pointers, _ = arguments
+        self.is_busy = True
         self.launches.append((blocks, threads, shared))
         numbers = [ctypes.cast(p, ctypes.POINTER(ctypes.c_int64))[0] for p in pointers]
         count = min(blocks * threads, 4)
@@ -233,7 +262,27 @@ def test_kernels_run_with_their_arguments_and_shapes(rocm: StandIn) -> None:
     assert rocm.launches == [(1, 4, 0), (3, 128, 64)]
     assert program(output, source, launch=LaunchShape(0), wait=True) == 0.0
     assert rocm.calls.count("hipModuleLaunchKernel") == 2, "an empty grid launches nothing"
-    assert rocm.calls.count("hipEventCreate") == rocm.calls.count("hipEventDestroy") == 2
+    assert rocm.calls.count("hipEventCreate") == 2 and not rocm.events
+    rocm.fails["hipModuleLaunchKernel"] = 719
+    with pytest.raises(DeviceError, match="hipError719"):
+        program(output, source, launch=LaunchShape(4), wait=True)
+    assert rocm.calls.count("hipEventCreate") == 4 and not rocm.events
+
+
+def test_a_program_that_nothing_uses_is_unloaded_after_its_last_launch(rocm: StandIn) -> None:
+    device = Device["AMD"]
+    buffers = [Buffer("AMD", 4, dtypes.float32).allocate() for _ in range(2)]
+    program = device.runtime("e_4", b"code")
+    assert len(rocm.modules) == 1
+    program(*buffers, launch=LaunchShape(4))
+    Device["AMD:1"]
+    assert rocm.is_busy
+    del program
+    assert not rocm.modules and rocm.current == 1
+    rocm.fails["hipModuleLoadData"] = 209
+    with pytest.raises(DeviceError, match="hipError209"):
+        device.runtime("e_4", b"code")
+    assert rocm.calls.count("hipModuleUnload") == 1
 
 
 def test_copies_between_gpus_do_not_go_through_the_host(rocm: StandIn) -> None:
@@ -266,6 +315,7 @@ def test_a_forked_process_is_told_to_be_spawned(rocm: StandIn) -> None:
     before = len(rocm.calls)
     with pytest.raises(DeviceError, match="AMD was opened before this process was forked.*spawn"):
         buffer.numpy()
+    Device["AMD"].allocator._free(buffer.handle, 16)
     assert len(rocm.calls) == before
     hip_of_parent._process -= 1
 

@@ -22,6 +22,8 @@ from tinygrad.settings import CACHELEVEL
 
 ROCM = Path("/opt/rocm/llvm/bin")
 OPTIONS = ("-O3", "-std=c++17", "-fno-math-errno", "-Wno-macro-redefined")
+# the default since LLVM 21 is 6, which ROCm loads since 6.3 (llvm-project pull request 130963)
+CODE_OBJECT = "-mcode-object-version=5"
 WITHOUT_ROCM = ("-nogpuinc", "-nogpulib")
 
 
@@ -36,12 +38,13 @@ class HipCompiler:
     def assembly(self, source: str, architecture: str) -> str:
         """The assembly of a kernel, which states its registers. Raises CompileError."""
         device = (f"--offload-arch={architecture}", "--offload-device-only", *WITHOUT_ROCM)
-        command = (*self.clang, "-x", "hip", *device, *OPTIONS, "-S", "-o", "-", "-")
+        options = (*OPTIONS, CODE_OBJECT)
+        command = (*self.clang, "-x", "hip", *device, *options, "-S", "-o", "-", "-")
         return _run(command, source).stdout
 
     def link(self, assembly: str, architecture: str) -> bytes:
         """The code object of an assembly text."""
-        target = ("-target", "amdgcn-amd-amdhsa", f"-mcpu={architecture}", "-nogpulib")
+        target = ("-target", "amdgcn-amd-amdhsa", f"-mcpu={architecture}", "-nogpulib", CODE_OBJECT)
         with tempfile.TemporaryDirectory() as folder:
             item, code = f"{folder}/kernel.o", f"{folder}/kernel.co"
             _run((*self.clang, *target, "-x", "assembler", "-c", "-o", item, "-"), assembly)
@@ -82,7 +85,7 @@ def compile_hip(source: str, architecture: str) -> bytes:
     Raises CompileError with clang's messages, DeviceError if there is no compiler.
     """
     compiler = find_hip_compiler()
-    parts = (compiler.version, architecture, *OPTIONS, source)
+    parts = (compiler.version, architecture, *OPTIONS, CODE_OBJECT, source)
     key = hashlib.sha256("|".join(parts).encode()).digest()
     cached = diskcache.get("hip", key) if CACHELEVEL else None
     if cached is not None:

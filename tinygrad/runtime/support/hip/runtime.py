@@ -68,8 +68,11 @@ class Hip:
 
     def finalize(self, function: str, *arguments: Any) -> None:
         """A call of a finalizer, which runs between any two others of a thread: it leaves the GPU
-        of the thread as it was. The next call raises what went wrong.
+        of the thread as it was. The next call raises what went wrong. A forked process calls
+        nothing.
         """
+        if os.getpid() != self._process:
+            return
         current = ctypes.c_int(self.ordinal)
         self._library.hipGetDevice(ctypes.byref(current))
         with contextlib.suppress(DeviceError):
