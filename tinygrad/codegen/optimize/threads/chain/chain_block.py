@@ -109,21 +109,23 @@ class ChainBlock(ChainRegisters):
     def fill_shared_memory(self) -> tuple[Memory, Memory]:
         """The operands of the rows, and those of the keys of a step, as they may be read."""
         rows = tuple([tile.memory for tile in self.row_tiles])
-        filled = commit(
-            [
-                tile.fill(x, self.thread, self.row_block, _zero(), _zero(), None, self.factory)
-                for tile, x in zip(self.row_tiles, rows, strict=True)
-            ]
-        )
+        stores = [
+            tile.fill(x, self.thread, self.row_block, _zero(), _zero(), None, self.factory)
+            for tile, x in zip(self.row_tiles, rows, strict=True)
+        ]
         memory = tuple([tile.memory for tile in (*self.key_tiles, self.value_tile)])
         stages = Stages(memory, self.tile.stages, self.step, self.thread, self.fill)
         if self.outside:
             # every step of the loops outside reads all blocks of keys
-            ready = barrier(wait([filled], 0))
+            ready = barrier(wait([commit(stores)], 0))
             begun = stages.begin(barrier(ready, *self.outside))
-        else:
-            begun = stages.begin(filled)
+        elif self.tile.holds_rows:
+            begun = stages.begin(commit(stores))
             ready = barrier(wait(begun, self.tile.stages - 1))
+        else:
+            # each step reads the rows, when the first stage is filled
+            memory = stages.read(stages.begin(*stores))
+            return after(rows, memory[0].src[1:]), memory
         return after(rows, [ready]), stages.read(begun)
 
     def source(self, tile: SharedTile, memory: UOp, side: int) -> FragmentSource:
