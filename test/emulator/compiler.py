@@ -99,11 +99,13 @@ KERNEL_FLAGS = (
     "-fstack-clash-protection",
     "-fwrapv",
 )
+# a load whose value is used under a condition alone stays where the text has it
+CHECKED_FLAGS = ("-fsanitize=thread", "-Og", "-fno-tree-sink")
 
 
 def compile_module(source: str, *, checked: bool = False) -> bytes:
     """C++ to a shared object, or its bytes from the cache. Raises KernelError."""
-    flags = (*KERNEL_FLAGS, *(("-fsanitize=thread",) if checked else ()))
+    flags = (*KERNEL_FLAGS, *(CHECKED_FLAGS if checked else ()))
     key = _cache_key("kernel", source, *flags)
     if (cached := diskcache.get("emulator", key)) is not None:
         return cached

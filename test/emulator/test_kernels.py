@@ -161,6 +161,20 @@ def test_checks_of_each_access(gpu: EmulatedDevice, body: str, message: str) -> 
         run(gpu, body, checked=True)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "float x = o[t + past]; if (!past) o[t] = x;",
+        "float x = past ? 0 : o[t], y = o[t + past]; if (!past) o[t] = x + y;",
+    ],
+)
+def test_a_load_past_the_end_is_reported_though_no_store_uses_it(
+    gpu: EmulatedDevice, body: str
+) -> None:
+    with pytest.raises(CallError, match="past the end of an allocation of 256 bytes"):
+        run(gpu, f"if (blockIdx.x) return; int past = t / 63; {body}", checked=True)
+
+
 def test_what_barriers_and_atomics_order_is_no_race(gpu: EmulatedDevice) -> None:
     body = """
     __shared__ float s[64]; s[t] = t; __syncwarp(); float x = s[t ^ 1]; __syncthreads(); s[t] = x;
