@@ -47,8 +47,8 @@ struct Product {
 struct Products {
   uint64_t run;  // of the thread
   Product pending[MAX_PENDING];
-  unsigned count, groups, complete;
-  bool is_fenced;
+  unsigned count, groups;
+  bool is_fenced, is_begun;
 };
 // Hidden, or all modules would share the array: a template's is unique in the process.
 template <class T>
@@ -100,6 +100,7 @@ EMULATOR_UNCHECKED void add_product(const Product &product) {
 EMULATOR_UNCHECKED inline Product &next_product() {
   Products &mine = of_this_thread<Products>();
   if (!mine.is_fenced) fail("a matrix instruction reads copies that no async_fence() follows", 0);
+  if (!mine.is_begun) fail("no wgmma_begin() lets a group of matrix instructions use registers", 0);
   if (mine.count == MAX_PENDING) fail("too many matrix instructions are not awaited", 0);
   Product &product = mine.pending[mine.count++];
   product.group = mine.groups;
@@ -169,14 +170,22 @@ EMULATOR_UNCHECKED inline void note_fence(bool is_fenced) {
 }
 
 // All lanes of the warp come there.
-EMULATOR_UNCHECKED inline void begin_products(Site site) {
+EMULATOR_UNCHECKED inline void meet_warp(Site site) {
   char nothing;
   meet(site, ALL_LANES, &nothing, [](void *const *) {});
 }
 
+// Between what a thread does to registers and the products of a group, which read or add to them.
+EMULATOR_UNCHECKED inline void begin_products(Site site) {
+  meet_warp(site);
+  of_this_thread<Products>().is_begun = true;
+}
+
 EMULATOR_UNCHECKED inline void commit_products(Site site) {
-  begin_products(site);
-  of_this_thread<Products>().groups++;
+  meet_warp(site);
+  Products &mine = of_this_thread<Products>();
+  mine.groups++;
+  mine.is_begun = false;
 }
 
 EMULATOR_UNCHECKED inline void await_products(unsigned groups_in_flight) {
