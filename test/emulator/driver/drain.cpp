@@ -13,6 +13,8 @@ Drain::Drain(const Point &point) : target_(point) {
     streams_.push_back(context->default_stream.get());
     for (const auto &stream : context->streams) streams_.push_back(stream.get());
   }
+  // the streams that were made last run first
+  if (!settings().backwards) std::reverse(streams_.begin(), streams_.end());
   require(point);
 }
 
@@ -43,8 +45,8 @@ bool Drain::is_required(const Stream &stream) const {
 }
 
 bool Drain::run_piece(bool required) {
-  for (auto stream = streams_.rbegin(); stream != streams_.rend(); ++stream) {
-    if (is_required(**stream) == required && (*stream)->run_one()) return true;
+  for (Stream *stream : streams_) {
+    if (is_required(*stream) == required && stream->run_one()) return true;
   }
   return false;
 }
