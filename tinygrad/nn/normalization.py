@@ -66,9 +66,7 @@ class BatchNorm:
             return self.running_mean, self.running_var
         axes = tuple(axis for axis in range(x.ndim) if axis != 1)
         mean = x.mean(axis=axes)
-        # the gradient of the variance with respect to the mean is zero
-        centered = x - mean.detach().reshape(1, -1, *(1,) * (x.ndim - 2))
-        return mean, centered.square().mean(axis=axes)
+        return mean, x._variance_about(mean, axes)
 
     def __call__(self, x: Tensor) -> Tensor:
         check_input("BatchNorm", x, "batch", self._channels(), ...)

@@ -204,6 +204,23 @@ def test_batchnorm_without_affine_and_statistics(training: bool) -> None:
     np.testing.assert_allclose(found, normalized(value, (0, 2, 3)), 1e-4, 1e-4)
 
 
+def test_second_gradient_of_batchnorm() -> None:
+    layer = nn.BatchNorm(3)
+    value, by, along = np.random.default_rng(0).standard_normal((3, 6, 3, 2))
+
+    def gradient(x: Tensor) -> Tensor:
+        with Tensor.train():
+            return (layer(x).sin().sum().gradient(x)[0] * Tensor(by)).sum()
+
+    def at(step: float) -> float:
+        return gradient(Tensor(value + step * along, requires_grad=True)).item()
+
+    x = Tensor(value, requires_grad=True)
+    (second,) = gradient(x).gradient(x)
+    wanted = (at(1e-5) - at(-1e-5)) / 2e-5
+    assert (second.numpy() * along).sum() == pytest.approx(wanted, rel=1e-6)
+
+
 def test_batchnorm_of_a_sharded_batch_takes_statistics_of_the_global_batch():
     value = array(6, 3, 2, 2)
     whole, split = nn.BatchNorm(3), nn.BatchNorm(3)

@@ -128,6 +128,18 @@ def test_activations_and_their_gradients_are_finite_for_large_inputs(name: str) 
     compare([x], UNARY[name].numpy, getattr(Tensor, name), torch_name(name))
 
 
+@pytest.mark.parametrize("beta", [-4, 0.5, 4])
+def test_softplus_does_not_overflow_with_beta(beta: float) -> None:
+    x = np.array([-3e38, -2.0, 0.0, 2.0, 3e38], np.float32)
+    tensor = Tensor(x, requires_grad=True)
+    result = tensor.softplus(beta)
+    result.sum().backward()
+    exact = x.astype(np.float64)
+    np.testing.assert_allclose(result.numpy(), softplus(beta * exact) / beta, 1e-5)
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(tensor.grad.numpy(), 1 / (1 + np.exp(-beta * exact)), 1e-5)
+
+
 # the relative error of one rounding; the errors of a function's steps add up
 ROUNDING = {dtypes.float16: 2.0**-11, dtypes.bfloat16: 2.0**-8, dtypes.float64: 2.0**-53}
 

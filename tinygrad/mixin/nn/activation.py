@@ -51,7 +51,13 @@ class ActivationMixin(ElementwiseMixin):
         >>> Tensor([200.0]).softplus().tolist()
         [200.0]
         """
-        return (self._as_float() * beta)._unary(Ops.SOFTPLUS) / beta
+        x = self._as_float()
+        scaled = x * beta
+        result = scaled._unary(Ops.SOFTPLUS) / beta
+        if isinstance(beta, (int, float)) and abs(beta) <= 1:
+            return result
+        # the product overflows where the result is x
+        return scaled.isinf(detect_negative=False).where(x, result)
 
     def relu6(self) -> Self:
         """Relu clipped at 6 (arXiv:1704.04861). Its gradient at 0 is 0.

@@ -191,6 +191,22 @@ class ReduceMixin(CreationMixin):
 
         return rule
 
+    def _variance_about(self, mean: Self, axes: tuple[int, ...]) -> Self:
+        """The biased variance over `axes`, given the mean over them, both without these axes.
+
+        The gradient by the mean is 0. In that of the gradient, the mean depends on the elements.
+        """
+        shape = tuple(1 if i in axes else s for i, s in enumerate(self.shape))
+        variance = (self - mean.reshape(shape)).square().mean(axes)
+        scale, new = 2 / self._count(axes), self._new
+
+        def rule(gradient: UOp, node: UOp, source: UOp, mean: UOp) -> tuple[UOp, None]:
+            g, x, m = (new(y, False) for y in (gradient, source, mean))
+            return ((x - m.reshape(shape)) * (g * scale).reshape(shape)).uop, None
+
+        with_gradient(variance.uop, rule, self.uop, mean.uop)
+        return variance
+
     @in_float32
     def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
         """Standard deviation: the square root of `var`, with the gradient 0 where that is 0.
