@@ -595,6 +595,26 @@ def test_what_is_overwritten_has_a_gradient_of_zeros(is_realized: bool) -> None:
     assert (a.grad.tolist(), b.grad.tolist()) == ([8, 8, 8], [0, 0, 0])
 
 
+def test_a_history_goes_through_two_writes_that_are_stored_together() -> None:
+    w, x = leaf(3), Tensor.zeros(4, 3).contiguous().realize()
+    x[1:3] = w * 2
+    x[:, 1] += w[0]
+    x.sum().backward()
+    assert w.grad.tolist() == [8, 4, 4]
+
+
+@pytest.mark.parametrize("device", [None, device_names(2)], ids=["one", "two"])
+def test_a_gradient_may_need_the_content_before_a_lazy_write(device: Any) -> None:
+    w, x = leaf(3), Tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]).to(device).realize()
+    w.to_(device)
+    old = x.tolist()
+    x *= w
+    (x * x).sum().backward()
+    expected = 2 * np.square(old).sum(0) * w.numpy()
+    np.testing.assert_allclose(w.grad.numpy(), expected, 1e-5)
+    np.testing.assert_allclose(x.numpy(), old * w.numpy(), 1e-6)
+
+
 # ---- accumulation ----
 
 

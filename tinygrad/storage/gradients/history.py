@@ -280,7 +280,9 @@ class Histories(KnownHistories):
         above = dependents.of(replaced)
         affected = [d for d in (*known.values(), *new.values()) if d in above]
         if written and affected:
-            seeds |= self._placeholders_for(written, affected, {*seeds, *older}, new)
+            sources = dict.fromkeys(x for d in affected for x in d.src)
+            below = _below(sources, {*seeds, *older}, older)
+            seeds |= self._placeholders_for([x for x in written if x in below], new)
         done = dict(seeds)
         for node, value in older.items():
             done[node] = rebuilt(value, above, done)
@@ -300,21 +302,13 @@ class Histories(KnownHistories):
         carry_over(done)
 
     def _placeholders_for(
-        self,
-        written: Collection[UOp],
-        definitions: list[UOp],
-        replaced: Collection[UOp],
-        new: Collection[UOp],
+        self, overwritten: Collection[UOp], new: Collection[UOp]
     ) -> dict[UOp, UOp]:
-        """A placeholder for each BUFFER of `written` that `definitions` read, other than through
-        `replaced`. It inherits the history of the BUFFER; that of a leaf leads to the leaf.
+        """A placeholder for each BUFFER of `overwritten`. It inherits the history of the BUFFER;
+        that of a leaf leads to the leaf.
         """
-        sources = dict.fromkeys(x for d in definitions for x in d.src)
-        below = UOp.sink(*sources).toposort(gate=lambda node: node not in replaced)
         found = {}
-        for memory in written:
-            if memory not in below:
-                continue
+        for memory in overwritten:
             old = UOp.new_buffer(memory.device, memory.arg.shape, memory.dtype)
             found[memory] = old
             self.placeholders[old] = None
@@ -342,6 +336,21 @@ class Histories(KnownHistories):
 
 
 histories = Histories()
+
+
+def _below(
+    nodes: Iterable[UOp], replaced: Collection[UOp], older: dict[UOp, UOp]
+) -> dict[UOp, None]:
+    """The nodes below `nodes`, down to those `replaced`; below a write that others followed, a key
+    of `older`, those of the value that it wrote.
+    """
+    found: dict[UOp, None] = {}
+    fresh = [*nodes]
+    while fresh:
+        new = UOp.sink(*fresh).toposort(gate=lambda node: node not in replaced)
+        fresh = [older[node] for node in new if node in older and node not in found]
+        found |= new
+    return found
 
 
 def _over(value: UOp) -> UOp:

@@ -13,6 +13,7 @@ from tinygrad.dtype import ConstType, dtypes
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.renderer.target import Target
 from tinygrad.schedule.grouping.rewrite.phases import split_phases
+from tinygrad.schedule.grouping.rewrite.preserve import PRESERVED
 from tinygrad.schedule.grouping.rewrite.split_product import split_of_product
 from tinygrad.schedule.grouping.targets import find_target
 from tinygrad.schedule.grouping.values import is_contraction
@@ -45,10 +46,12 @@ MIN_PARTS = 4
 """The minimum elements of a part, and the minimum number of parts worth a second kernel."""
 
 
-def drop_redundant_contiguous(x: UOp) -> UOp | None:
+def drop_redundant_contiguous(node: UOp, x: UOp) -> UOp | None:
     """`contiguous(x) -> x` for a value in memory, which is contiguous, and for constants, which
     need no memory.
     """
+    if node.tag is PRESERVED:
+        return None
     if below_views(x).op in SHARD_NAMES:
         return None  # memory that something else owns
     return x if (is_storage(x) and not is_slice_assign(x)) or x.device is None else None
@@ -198,7 +201,7 @@ def bitcast_to_view(node: UOp, x: UOp) -> UOp | None:
 
 rules = PatternMatcher(
     [
-        (UPat(Ops.CONTIGUOUS, src=(UPat.var("x"),)), drop_redundant_contiguous),
+        (UPat(Ops.CONTIGUOUS, src=(UPat.var("x"),), name="node"), drop_redundant_contiguous),
         (UPat(Ops.REDUCE_AXIS, name="node"), fold_empty_reduction),
         (UPat((Ops.PAD, Ops.UNWINDOW), name="node"), fold_padding_of_empty),
         (UPat(Ops.REDUCE_AXIS, src=(UPat(Ops.UNWINDOW, name="x"),), name="node"), split_phases),

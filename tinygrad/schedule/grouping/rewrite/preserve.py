@@ -22,6 +22,8 @@ Contents = dict[UOp, tuple[int, int]]
 before all writes, n that after write n. A value in memory of its own reads none.
 """
 NOTHING: Contents = {}
+PRESERVED = "preserved"
+"""The tag of a CONTIGUOUS that is a copy even of a value in memory."""
 _NONE = sys.maxsize
 _READS_NOTHING = frozenset({Ops.SINK, Ops.AFTER})
 _WRITTEN = frozenset({Ops.ASSIGN, Ops.AFTER})
@@ -118,6 +120,6 @@ def _with_kept_sources(
         found = reads.get(x, NOTHING)
         if is_read and any(m in found and found[m][0] < last for m, last in latest.items()):
             # UOp.contiguous() returns buffers as they are
-            new = UOp(Ops.CONTIGUOUS, x.dtype, (new,))
+            new = UOp(Ops.CONTIGUOUS, x.dtype, (new,), tag=PRESERVED)
         src.append(new)
     return node.with_sources(tuple(src))
