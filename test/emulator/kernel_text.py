@@ -16,6 +16,8 @@ from test.emulator import compiler, metal_text
 HEADERS = {"cuda": '#include "cuda.h"', "hip": '#include "hip.h"', "metal": ""}
 """What comes before a text of each dialect; Metal's includes its header itself."""
 MAX_THREADS = 1024
+UNBOUND_METAL_THREADS = 384
+"""Threads of a kernel that does not say how many: so few where each takes many registers."""
 
 _KERNEL = re.compile(
     r"__global__\s+(?:void\s+)?(?:__cluster_dims__\((?P<cluster>\d+), 1, 1\)\s*)?"
@@ -58,7 +60,8 @@ def find_kernels(source: str, dialect: str) -> list[Kernel]:
     """The kernels that a text defines."""
     if dialect == "metal":
         return [
-            Kernel(kernel.name, caller=kernel.caller) for kernel in metal_text.find_kernels(source)
+            Kernel(kernel.name, kernel.max_threads or UNBOUND_METAL_THREADS, caller=kernel.caller)
+            for kernel in metal_text.find_kernels(source)
         ]
     return [
         Kernel(found["name"], int(found["bound"] or MAX_THREADS), int(found["cluster"] or 1))

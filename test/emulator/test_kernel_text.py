@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from test.emulator.kernel_text import Kernel, definitions, find_kernels, to_cpp
+import pytest
+
+from test.emulator.kernel_text import (
+    UNBOUND_METAL_THREADS,
+    Kernel,
+    definitions,
+    find_kernels,
+    to_cpp,
+)
 
 TEXT = """\
 #define twice(x) \\
@@ -52,3 +60,20 @@ def test_what_the_headers_define_is_dropped_and_lines_keep_their_numbers() -> No
     assert "EMULATOR_KERNEL(first, first, 256, 1, 32, 0);" in body
     pair = "__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(64, 1) pair() {}"
     assert find_kernels(pair, "cuda") == [Kernel("pair", 64, 2)]
+
+
+def test_a_kernel_of_metal_has_the_threads_that_it_asks_for_and_31_buffers() -> None:
+    bound, free = find_kernels(
+        "[[max_total_threads_per_threadgroup(64)]] kernel void f(device int *x [[buffer(0)]]) {}\n"
+        "kernel void g(device int *x [[buffer(0)]], uint n [[thread_position_in_threadgroup]]) {}",
+        "metal",
+    )
+    assert (bound.name, bound.max_threads) == ("f", 64)
+    assert (free.name, free.max_threads) == ("g", UNBOUND_METAL_THREADS)
+
+    def of(count: int) -> str:
+        return ", ".join(f"device int *x{i} [[buffer({i})]]" for i in range(count))
+
+    find_kernels(f"kernel void f({of(31)}) {{}}", "metal")
+    with pytest.raises(ValueError, match="f: 32 buffers; Metal has 31"):
+        find_kernels(f"kernel void f({of(32)}) {{}}", "metal")

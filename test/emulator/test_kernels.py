@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 
 from test.emulator import emulated_cuda, kernels
+from test.emulator.compiler import KernelError
+from tinygrad.dtype import DType, dtypes
+from tinygrad.renderer.cstyle.metal import METAL
+from tinygrad.renderer.cstyle.prelude import read_prelude
 
 cuda_calls = pytest.importorskip("test.emulator.cuda_calls", reason="needs cuda-bindings")
 CallError, EmulatedDevice = cuda_calls.CallError, cuda_calls.EmulatedDevice
@@ -214,3 +218,33 @@ def test_memory_of_another_device_is_reported(gpus: tuple[EmulatedDevice, Emulat
     other.activate()
     with pytest.raises(CallError, match="kernel double_it of device 6 is launched on device 7"):
         other.launch(kernel, 1, 64, remote, remote, 64)
+
+
+SHUFFLE = """#include <metal_stdlib>
+using namespace metal;
+{definitions}
+kernel void reverse(device {type} *x [[buffer(0)]],
+                    uint number [[thread_position_in_threadgroup]]) {{
+  x[number] = {function}(x[number], 31 - number);
+}}"""
+
+
+@pytest.mark.parametrize("dtype", METAL.types, ids=str)
+def test_shuffles_of_metal_are_of_types_that_its_functions_take(
+    gpu: EmulatedDevice, dtype: DType
+) -> None:
+    # the emulator has a function of its own for this name
+    definitions = read_prelude("metal.metal")["warp_shuffle"].replace("warp_shuffle", "reversed")
+    texts = {"type": METAL.types[dtype], "definitions": definitions}
+    values = (np.arange(32 * dtype.itemsize) * 7 % 251).astype(np.uint8)
+    if dtype is dtypes.bool:
+        values %= 2
+    pointer = gpu.upload(values)
+    source = SHUFFLE.format(function="reversed", **texts)
+    gpu.launch(gpu.load(source, "reverse", dialect="metal"), 1, 32, pointer)
+    gpu.synchronize()
+    expected = values.reshape(32, dtype.itemsize)[::-1].reshape(-1)
+    np.testing.assert_array_equal(gpu.download(pointer, values), expected)
+    if dtype.itemsize == 8 or dtype in {dtypes.bool, dtypes.bfloat16}:
+        with pytest.raises(KernelError, match="types? that functions of SIMD groups take"):
+            gpu.load(SHUFFLE.format(function="simd_shuffle", **texts), "reverse", dialect="metal")

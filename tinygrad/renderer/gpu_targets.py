@@ -23,6 +23,8 @@ UNIT_THREADS = {70: 2048, 75: 1024, 80: 2048, 86: 1536, 90: 2048, 120: 1536}
 UNIT_BLOCKS = {70: 32, 75: 16, 80: 32, 86: 16, 89: 24, 90: 32}
 UNIT_SHARED_KIB = {70: 96, 75: 64, 80: 164, 86: 100, 87: 164, 89: 100, 90: 228, 120: 100}
 UNIT_REGISTERS = 1 << 16
+METAL_BUFFERS = 31
+"""Entries of the table of buffer arguments (Metal feature set tables, GPU limits)."""
 MAX_BLOCK_THREADS = 1024
 """Threads of a block beyond which there are no more to gain."""
 
@@ -95,6 +97,7 @@ def apple_target(family: str = "apple7", units: int = 8) -> Target:
         warp=32,
         block_threads=MAX_BLOCK_THREADS,
         grid_items=(1 << 32) // MAX_BLOCK_THREADS,
+        max_arguments=METAL_BUFFERS,
         shared_bytes=32 << 10,
         registers=128,
         units=units,

@@ -44,6 +44,8 @@ class Target:
     """Upper bound of the threads of a work item."""
     grid_items: int = 1 << 62
     """Upper bound of the work items of a launch."""
+    max_arguments: int = 1 << 30
+    """Buffers and integers that a kernel takes."""
     shared_bytes: int = 0
     """Upper bound of the DEFINE_LOCAL memory of a work item."""
     registers: int = 0

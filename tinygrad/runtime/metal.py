@@ -3,26 +3,30 @@
 Launches are collected in a command buffer, which is committed when somebody waits or reads, or when
 it is full: so a replay is one command buffer. The commands of a buffer run in order. Memory is
 shared with the CPU; its handle is a Metal buffer and an offset. A kernel takes its buffers, then
-its integers, 64 bits each. This runtime has not run on hardware yet.
+its integers, 64 bits each. Whatever Metal autoreleases, as command buffers with all that they use,
+is in a pool that is drained at once. This runtime has not run on hardware yet.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import Metal
+import objc
 
 from tinygrad.device import Buffer, Compiled, CompileError, DeviceError
 from tinygrad.device.allocator import Allocator, BufferSpec, FreeLists
+from tinygrad.dtype import dtypes
 from tinygrad.renderer.gpu_targets import apple_target
-from tinygrad.renderer.target import LaunchShape
+from tinygrad.renderer.target import LaunchShape, Target
 from tinygrad.settings import DEVICES_PER_GPU
 
 BATCH = 512
 """Launches in a command buffer, beyond which it is committed."""
 VALUE_BYTES = 8
+USES_BFLOAT = "#include <metal_stdlib>\nbfloat same(bfloat x) { return x; }\n"
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ class MetalAllocator(Allocator):
 
     def _alloc(self, nbytes: int, spec: BufferSpec) -> tuple[Any, Any]:
         options = Metal.MTLResourceStorageModeShared
-        buffer = self.owner.gpu.newBufferWithLength_options_(max(nbytes, 1), options)
+        with objc.autorelease_pool():
+            buffer = self.owner.gpu.newBufferWithLength_options_(max(nbytes, 1), options)
         if buffer is None:
             raise MemoryError(f"Metal has no buffer of {nbytes} bytes")
         return Memory(buffer), buffer
@@ -84,11 +89,13 @@ class MetalProgram:
     def __init__(self, device: MetalDevice, name: str, source: bytes) -> None:
         self.name = name
         self.device = device
-        function = device.library(source.decode()).newFunctionWithName_(name)
         gpu = device.gpu
-        self._pipeline, error = gpu.newComputePipelineStateWithFunction_error_(function, None)
-        if self._pipeline is None:
-            raise CompileError(f"Metal rejects {name}: {error.localizedDescription()}")
+        with objc.autorelease_pool():
+            function = device.library(source.decode()).newFunctionWithName_(name)
+            self._pipeline, error = gpu.newComputePipelineStateWithFunction_error_(function, None)
+            if self._pipeline is None:
+                raise CompileError(f"Metal rejects {name}: {error.localizedDescription()}")
+            self._max_threads = int(self._pipeline.maxTotalThreadsPerThreadgroup())
 
     def __call__(
         self,
@@ -100,7 +107,13 @@ class MetalProgram:
         """Launches the kernel. Waits for it if `wait`, and returns its time in seconds."""
         if not launch.items:
             return 0.0 if wait else None
-        with self.device.lock:
+        if (threads := launch.blocks()[1]) > self._max_threads:
+            # Metal would not run it, and not say so
+            raise DeviceError(
+                f"{self.device.device}: {self.name} has blocks of {threads} threads, and for its "
+                f"registers Metal runs {self._max_threads} at most"
+            )
+        with self.device.lock, objc.autorelease_pool():
             if wait:
                 # a command buffer of its own, whose times are those of the kernel
                 self.device.commit()
@@ -119,6 +132,7 @@ class MetalProgram:
         values: tuple[int, ...],
         launch: LaunchShape,
     ) -> None:
+        blocks, threads = launch.blocks()
         encoder.setComputePipelineState_(self._pipeline)
         for number, buffer in enumerate(buffers):
             memory = buffer.handle
@@ -126,7 +140,6 @@ class MetalProgram:
         for number, value in enumerate(values, len(buffers)):
             data = value.to_bytes(VALUE_BYTES, "little", signed=True)
             encoder.setBytes_length_atIndex_(data, VALUE_BYTES, number)
-        blocks, threads = launch.blocks()
         encoder.dispatchThreadgroups_threadsPerThreadgroup_(
             Metal.MTLSizeMake(blocks, 1, 1), Metal.MTLSizeMake(threads, 1, 1)
         )
@@ -151,7 +164,7 @@ class MetalDevice(Compiled):
         self._queue = gpu.newCommandQueue()
         self._open: Batch | None = None
         self._committed: list[Batch] = []
-        target = apple_target(str(gpu.name()))
+        target = self._find_target()
         super().__init__(
             name,
             MetalAllocator(self),
@@ -160,6 +173,21 @@ class MetalDevice(Compiled):
             runtime=lambda name, code: MetalProgram(self, name, code),
             dtypes=target.dtypes,
         )
+
+    def _find_target(self) -> Target:
+        """What the GPU and the version of macOS have."""
+        target = apple_target(str(self.gpu.name()))
+        if not self.gpu.supportsFamily_(Metal.MTLGPUFamilyApple7):
+            # SIMD groups of other GPUs have any size, and no matrices
+            target = replace(target, warp=1, matrix=())
+        try:
+            # since Metal 3.1, which macOS 14 has
+            self.library(USES_BFLOAT)
+        except CompileError:
+            bfloat16 = dtypes.bfloat16
+            matrix = tuple(x for x in target.matrix if x.operand is not bfloat16)
+            target = replace(target, matrix=matrix, dtypes=target.dtypes - {bfloat16})
+        return target
 
     def encoder(self, kernel: str) -> Any:
         """The encoder of the open command buffer, for a launch of `kernel`."""
@@ -176,7 +204,7 @@ class MetalDevice(Compiled):
 
     def commit(self) -> Any:
         """Starts the open command buffer, and returns it."""
-        with self.lock:
+        with self.lock, objc.autorelease_pool():
             batch, self._open = self._open, None
             if batch is None:
                 return None
@@ -186,6 +214,10 @@ class MetalDevice(Compiled):
             return batch.command
 
     def synchronize(self) -> None:
+        with objc.autorelease_pool():
+            self._synchronize()
+
+    def _synchronize(self) -> None:
         with self.lock:
             self.commit()
             batches = list(self._committed)
@@ -206,14 +238,21 @@ class MetalDevice(Compiled):
 
     def library(self, source: str) -> Any:
         """The library of a kernel's source. Raises CompileError."""
-        options = Metal.MTLCompileOptions.new()
-        # infinities and NaN count, and sums keep their order
-        options.setFastMathEnabled_(False)
-        library, error = self.gpu.newLibraryWithSource_options_error_(source, options, None)
-        if library is None:
-            reason = error.localizedDescription()
-            raise CompileError(f"Metal rejects the kernel: {reason}\n{source}")
-        return library
+        with objc.autorelease_pool():
+            options = Metal.MTLCompileOptions.new()
+            # infinities and NaN count, and sums keep their order
+            if hasattr(options, "setMathMode_"):
+                # since macOS 15, which deprecates the other property
+                options.setMathMode_(Metal.MTLMathModeSafe)
+                precise = Metal.MTLMathFloatingPointFunctionsPrecise
+                options.setMathFloatingPointFunctions_(precise)
+            else:
+                options.setFastMathEnabled_(False)
+            library, error = self.gpu.newLibraryWithSource_options_error_(source, options, None)
+            if library is None:
+                reason = error.localizedDescription()
+                raise CompileError(f"Metal rejects the kernel: {reason}\n{source}")
+            return library
 
     def _compile(self, source: str, is_vectorized: bool) -> bytes:
         """The source, once it compiles: the system keeps what it compiled."""
@@ -223,7 +262,8 @@ class MetalDevice(Compiled):
 
 def open_device(name: str) -> Compiled:
     """Opens a GPU. Raises DeviceError if there is none of this number."""
-    gpus = Metal.MTLCopyAllDevices()
+    with objc.autorelease_pool():
+        gpus = Metal.MTLCopyAllDevices()
     ordinal = int(name.partition(":")[2] or 0) // max(DEVICES_PER_GPU.value, 1)
     if ordinal >= len(gpus):
         raise DeviceError(

@@ -5,6 +5,7 @@ Its kernels run on Macs alone; `test/emulator` runs their text.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,25 @@ from tinygrad.device import Device as REGISTRY
 from tinygrad.dtype import dtypes
 from tinygrad.renderer import LaunchShape, find_renderer
 from tinygrad.renderer.gpu_targets import apple_target
+from tinygrad.settings import Context
+
+
+class Pools:
+    """The autorelease pools of the thread: Metal's calls that return objects need one."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+
+    @contextlib.contextmanager
+    def autorelease_pool(self) -> Iterator[None]:
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
+
+    def check(self) -> None:
+        assert self.depth, "what Metal autoreleases here is never released"
 
 
 class MetalBuffer:
@@ -36,16 +56,17 @@ class MetalBuffer:
 class Command:
     """A command buffer with one encoder. A kernel writes its integer, or 1, to its first buffer."""
 
-    def __init__(self, fails: list[str]) -> None:
+    def __init__(self, gpu: Gpu) -> None:
         self.calls: list[Any] = []
         self.launches: list[tuple[int, int]] = []
-        self.fails = fails
+        self.gpu = gpu
         self.is_done = False
         # what another thread does while one waits
         self.meanwhile: Callable[[], None] | None = None
         self._arguments: dict[int, Any] = {}
 
     def computeCommandEncoder(self) -> Command:
+        self.gpu.pools.check()
         return self
 
     def setComputePipelineState_(self, pipeline: Any) -> None:
@@ -79,7 +100,8 @@ class Command:
             buffer.data[offset] = values[0] if values else 1
 
     def error(self) -> Any:
-        text = self.fails.pop() if self.fails else None
+        self.gpu.pools.check()
+        text = self.gpu.fails.pop() if self.gpu.fails else None
         return text and SimpleNamespace(localizedDescription=lambda: text)
 
     def GPUStartTime(self) -> float:
@@ -89,10 +111,37 @@ class Command:
         return 2.5
 
 
+class Pipeline:
+    def maxTotalThreadsPerThreadgroup(self) -> int:
+        return 512
+
+
+class Options:
+    """Compile options before macOS 15."""
+
+    def __init__(self) -> None:
+        self.set: dict[str, int] = {}
+
+    def setFastMathEnabled_(self, enabled: bool) -> None:
+        self.set["fast"] = enabled
+
+
+class LaterOptions(Options):
+    def setMathMode_(self, mode: int) -> None:
+        self.set["mode"] = mode
+
+    def setMathFloatingPointFunctions_(self, functions: int) -> None:
+        self.set["functions"] = functions
+
+
 class Gpu:
     def __init__(self) -> None:
         self.commands: list[Command] = []
         self.fails: list[str] = []
+        self.pools = Pools()
+        self.options: type[Options] = Options
+        self.used_options: Options | None = None
+        self.has_bfloat = self.is_apple7 = True
 
     def name(self) -> str:
         return "Apple M1"
@@ -103,20 +152,30 @@ class Gpu:
     def newCommandQueue(self) -> Gpu:
         return self
 
+    def supportsFamily_(self, family: int) -> bool:
+        assert family == 1007
+        return self.is_apple7
+
     def commandBuffer(self) -> Command:
-        self.commands.append(Command(self.fails))
+        self.pools.check()
+        self.commands.append(Command(self))
         return self.commands[-1]
 
     def newBufferWithLength_options_(self, nbytes: int, options: int) -> MetalBuffer | None:
         return MetalBuffer(nbytes) if nbytes < 1 << 30 else None
 
     def newLibraryWithSource_options_error_(self, source: str, options: Any, error: Any) -> Any:
-        if "bad" in source:
-            return None, SimpleNamespace(localizedDescription=lambda: "unknown type name 'bad'")
+        self.pools.check()
+        self.used_options = options
+        unknown = {"bad"} if self.has_bfloat else {"bad", "bfloat"}
+        if names := unknown.intersection(source.split()):
+            reason = f"unknown type name '{names.pop()}'"
+            return None, SimpleNamespace(localizedDescription=lambda: reason)
         return SimpleNamespace(newFunctionWithName_=lambda name: name), None
 
     def newComputePipelineStateWithFunction_error_(self, function: str, error: Any) -> Any:
-        return function, None
+        self.pools.check()
+        return Pipeline(), None
 
 
 @pytest.fixture
@@ -126,9 +185,12 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     module.MTLCopyAllDevices = lambda: [found]
     module.MTLSizeMake = lambda width, height, depth: width
     module.MTLResourceStorageModeShared = 0
-    options = SimpleNamespace(setFastMathEnabled_=lambda enabled: None)
-    module.MTLCompileOptions = SimpleNamespace(new=lambda: options)
+    module.MTLGPUFamilyApple7 = 1007
+    module.MTLMathModeSafe = 0
+    module.MTLMathFloatingPointFunctionsPrecise = 1
+    module.MTLCompileOptions = SimpleNamespace(new=lambda: found.options())  # noqa: PLW0108
     monkeypatch.setitem(sys.modules, "Metal", module)
+    monkeypatch.setitem(sys.modules, "objc", found.pools)
     monkeypatch.delitem(sys.modules, "tinygrad.runtime.metal", raising=False)
     monkeypatch.setattr(REGISTRY, "_open", {**REGISTRY._open})
     yield found
@@ -153,6 +215,47 @@ def test_launches_are_one_command_buffer_until_somebody_reads(gpu: Gpu) -> None:
     assert program(output, source, launch=LaunchShape(1), wait=True) == 0.5
     assert program(output, source, launch=LaunchShape(0), wait=True) == 0.0
     assert len(gpu.commands) == 2
+
+
+def test_every_call_that_returns_an_object_is_in_a_pool_that_is_drained(gpu: Gpu) -> None:
+    """The stand-in checks each call; command buffers would keep the memory that they use."""
+    test_launches_are_one_command_buffer_until_somebody_reads(gpu)
+    assert gpu.pools.depth == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [(Options, {"fast": False}), (LaterOptions, {"mode": 0, "functions": 1})],
+)
+def test_arithmetic_is_exact(gpu: Gpu, options: type[Options], expected: dict[str, int]) -> None:
+    gpu.options = options
+    REGISTRY["METAL"].compile("kernel")
+    assert gpu.used_options is not None and gpu.used_options.set == expected
+
+
+def test_kernels_use_what_the_gpu_and_the_system_have(gpu: Gpu) -> None:
+    with Context(DEVICES_PER_GPU=3):
+        target = REGISTRY["METAL"].target
+        assert target.warp == 32 and len(target.matrix) == 3 and dtypes.bfloat16 in target.dtypes
+        # macOS 13
+        gpu.has_bfloat = False
+        older = REGISTRY["METAL:1"].target
+        assert [x.operand for x in older.matrix] == [dtypes.float32, dtypes.float16]
+        kernel = elementwise(lambda x: x + 1, dtypes.bfloat16)
+        assert "bfloat" in get_program(kernel, find_renderer(target)).source
+        assert "bfloat" not in get_program(kernel, find_renderer(older)).source
+        # a Mac with a GPU of Intel or AMD
+        gpu.is_apple7 = False
+        other = REGISTRY["METAL:2"].target
+        assert other.warp == 1 and not other.matrix
+
+
+def test_a_block_that_metal_would_not_run_is_an_error(gpu: Gpu) -> None:
+    device = REGISTRY["METAL"]
+    program = device.runtime("k_big", device.compile("kernel"))
+    with pytest.raises(DeviceError, match="METAL: k_big has blocks of 1024 threads.*512 at most"):
+        program(*buffers(2), launch=LaunchShape(1, 1024))
+    program(*buffers(2), launch=LaunchShape(1, 512))
 
 
 def test_a_thread_waits_for_what_another_one_is_waiting_for(gpu: Gpu) -> None:

@@ -12,6 +12,8 @@ from test.devices import only_cpu
 from tinygrad import GlobalCounters, Tensor, Variable, dtypes, nn
 from tinygrad.execution.schedule import plan_cache
 from tinygrad.nn.optim import SGD, Adam
+from tinygrad.renderer.gpu_targets import apple_target
+from tinygrad.schedule.grouping.fusion import argument_limit
 from tinygrad.settings import Context
 
 # ---- kernel counts ----
@@ -339,6 +341,35 @@ def test_integers_are_summed_exactly() -> None:
     value = np.arange(1 << 19, dtype=np.int64)
     assert Tensor(value).sum().item() == value.sum()
     assert Tensor(value, dtype=dtypes.int64).max().item() == value.max()
+
+
+MANY_ARRAYS: dict[str, tuple[Callable[[list[Tensor]], Tensor], Callable[[list[Array]], Array]]] = {
+    "sum": (lambda xs: sum(xs[1:], xs[0]), lambda xs: np.sum(xs, 0)),
+    "cat": (lambda xs: Tensor.cat(*xs), np.concatenate),
+    "reduced": (lambda xs: sum(xs[1:], xs[0]).sum(0).exp(), lambda xs: np.exp(np.sum(xs, (0, 1)))),
+    "symbolic": (
+        lambda xs: sum((x[: Variable("rows", 1, 6).bind(4)] for x in xs[1:]), xs[0][0]).sum(0),
+        lambda xs: np.sum(xs[1:], 0)[:4].sum(0) + xs[0][0] * 4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANY_ARRAYS)
+def test_kernels_take_no_more_arguments_than_their_target(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metal has 31 entries for buffers, integers among them."""
+    monkeypatch.setattr(argument_limit, "find_target", lambda *_: apple_target())
+    values = [array(6, 3, seed=i) for i in range(40)]
+    tensors = [Tensor(x).realize() for x in values]
+    build, expected = MANY_ARRAYS[name]
+    with Context(SCHEDULE_CACHE=0):
+        items = list(build(tensors).schedule())
+        integers = int(name == "symbolic")
+        assert len(items) > 1
+        assert max(len(x.bufs) for x in items) + integers <= apple_target().max_arguments
+        found = build(tensors).numpy()
+    np.testing.assert_allclose(found, expected(values), rtol=1e-4, atol=1e-4)
 
 
 def peak(*results: Tensor) -> int:

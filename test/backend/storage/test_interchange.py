@@ -439,7 +439,7 @@ def test_torch_and_tensors_share_memory_in_both_directions(dtype: DType) -> None
     assert (back.dtype, back.data_ptr()) == (kind, source.data_ptr())
     x.assign(x.zeros_like()).realize()
     assert not back.float().any()
-    own = Tensor([1, 1], dtype=dtype).realize()
+    own = Tensor([1, 1], dtype=dtype, device="CPU").realize()
     given, place = torch.from_dlpack(own), address(own)
     del own
     gc.collect()

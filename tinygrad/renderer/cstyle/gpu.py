@@ -160,6 +160,10 @@ class GPURenderer(CStyleRenderer):
         takes = [(language.pointer, kind, x) for kind, x in declared.pointers]
         takes += [(language.value, language.type(VALUE_DTYPE), x) for _, x in declared.values]
         takes += [(language.tensor_map, "", map_name(i)) for i in range(declared.maps)]
+        if len(takes) > (limit := self.target.max_arguments):
+            raise ValueError(
+                f"the kernel {name} takes {len(takes)} arguments; {limit} is the limit"
+            )
         parameters = [
             template.format(number=number, type=kind, name=x)
             for number, (template, kind, x) in enumerate(takes)

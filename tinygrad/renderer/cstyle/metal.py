@@ -31,7 +31,8 @@ METAL = GPUDialect(
     nan={dtypes.float32: "NAN"},
     prelude="metal.metal",
     header="#include <metal_stdlib>\nusing namespace metal;\n",
-    kernel="kernel void {name}({parameters})",
+    # else the pipeline of a kernel with many registers allows fewer threads than its block has
+    kernel=("[[max_total_threads_per_threadgroup({threads})]] kernel void {name}({parameters})"),
     pointer="device {type} *{name} [[buffer({number})]]",
     value="constant {type} &{name} [[buffer({number})]]",
     own_parameters=(

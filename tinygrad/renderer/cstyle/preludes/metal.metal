@@ -3,9 +3,26 @@
 // Waits for all threads of the block, which then see what the others wrote to shared memory.
 static inline void block_barrier() { threadgroup_barrier(mem_flags::mem_threadgroup); }
 
-// The value of another lane of the warp.
+// The value of another lane of the warp. Shuffles are of numbers of at most 32 bits, and not of bools
+// or bfloats (Metal Shading Language Specification, "SIMD-Group Functions").
 template <class T> static inline T warp_shuffle(T value, int lane) {
   return simd_shuffle(value, ushort(lane));
+}
+
+static inline bool warp_shuffle(bool value, int lane) {
+  return simd_shuffle(ushort(value), ushort(lane)) != 0;
+}
+
+static inline bfloat warp_shuffle(bfloat value, int lane) {
+  return as_type<bfloat>(simd_shuffle(as_type<ushort>(value), ushort(lane)));
+}
+
+static inline long warp_shuffle(long value, int lane) {
+  return as_type<long>(simd_shuffle(as_type<uint2>(value), ushort(lane)));
+}
+
+static inline ulong warp_shuffle(ulong value, int lane) {
+  return as_type<ulong>(simd_shuffle(as_type<uint2>(value), ushort(lane)));
 }
 
 static inline half half_of_bits(ushort bits) { return as_type<half>(bits); }

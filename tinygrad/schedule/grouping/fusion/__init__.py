@@ -10,6 +10,7 @@ Input: the nodes of a per-device graph, sources first. Output: the nodes that ge
     segments.py                    parts of limited size
     kernel_budget.py               bounds of the work and size of a kernel
     leaves.py                      the arrays that an expression reads
+    argument_limit.py          parts of expressions that read more arrays than a kernel takes
     row_chains.py          reductions of rows that one kernel computes
     hazards.py             adds assigned expressions that would overwrite their own operands
 """

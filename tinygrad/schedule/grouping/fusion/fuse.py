@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tinygrad.schedule.grouping.fusion.argument_limit import limit_arguments
 from tinygrad.schedule.grouping.fusion.barriers import mark_barriers
 from tinygrad.schedule.grouping.fusion.choice import Choice
 from tinygrad.schedule.grouping.fusion.row_chains import RowChain
@@ -36,4 +37,5 @@ def choose_materialized(
         # reductions that the first pass materialised are no longer fused in the second
         mark_barriers(choice)
     mark_shared(choice)
+    limit_arguments(choice, outputs)
     return choice.materialized
