@@ -113,6 +113,7 @@ def opencl_target(
     units: int = 1,
     block_threads: int = 256,
     shared_bytes: int = 32 << 10,
+    max_arguments: int = 1024 // 8,
     has_float64: bool = True,
 ) -> Target:
     """An OpenCL device; `card` names it and its driver. Its lanes do not shuffle."""
@@ -125,6 +126,7 @@ def opencl_target(
         block_threads=min(block_threads, MAX_BLOCK_THREADS),
         grid_items=(1 << 31) - 1,
         shared_bytes=shared_bytes,
+        max_arguments=max_arguments,
         registers=255,
         units=units,
         enough_items=1 << 20,

@@ -30,6 +30,7 @@ from tinygrad.renderer.target import PACKED_ITEMS, LaunchShape
 from tinygrad.settings import CACHELEVEL, DEVICES_PER_GPU
 
 ALIGNMENT = 64
+ARGUMENT_BYTES = 8
 NAMED_LAUNCHES = 8
 """The last launches, which an error that comes late names."""
 
@@ -170,8 +171,9 @@ class CLDevice(Compiled):
         target = opencl_target(
             f"{card.name}, {card.version}, {card.driver_version}",
             units=card.max_compute_units,
-            block_threads=card.max_work_group_size,
+            block_threads=_block_threads(card),
             shared_bytes=card.local_mem_size,
+            max_arguments=card.max_parameter_size // ARGUMENT_BYTES,
             has_float64=card.double_fp_config != 0,
         )
         super().__init__(
@@ -267,7 +269,7 @@ def find_cards() -> tuple[tuple[tuple[Any, Any], ...], tuple[str, ...]]:
 
 def _add_cards(platform: Any, found: list[tuple[Any, Any]], unusable: list[str]) -> None:
     """Add the devices of a driver to those that can be used, or why they cannot."""
-    cards = [card for card in platform.get_devices() if _has_shared_memory(card)]
+    cards = [card for card in platform.get_devices() if _is_there(card)]
     context = cl.Context(cards) if cards else None
     for card in cards:
         if reason := _refusal(context, card):
@@ -276,8 +278,15 @@ def _add_cards(platform: Any, found: list[tuple[Any, Any]], unusable: list[str])
             found.append((context, card))
 
 
+def _block_threads(card: Any) -> int:
+    """Upper bound of the work items of a work group along its one axis."""
+    return int(min(card.max_work_group_size, card.max_work_item_sizes[0]))
+
+
 def _refusal(context: Any, card: Any) -> str:
-    """Why the driver cannot compile for a CPU, or "": PoCL rejects CPUs newer than its LLVM."""
+    """Why the driver cannot compile for a card, or "": PoCL rejects CPUs newer than its LLVM."""
+    if _block_threads(card) < PACKED_ITEMS:
+        return f"its work groups have fewer than {PACKED_ITEMS} work items"
     if not card.type & cl.device_type.CPU:
         return ""
     try:
@@ -288,9 +297,11 @@ def _refusal(context: Any, card: Any) -> str:
     return ""
 
 
-def _has_shared_memory(card: Any) -> bool:
+def _is_there(card: Any) -> bool:
+    """Whether a card can be used now, and has shared virtual memory."""
     try:
-        return bool(card.svm_capabilities & cl.device_svm_capabilities.COARSE_GRAIN_BUFFER)
+        has_memory = card.svm_capabilities & cl.device_svm_capabilities.COARSE_GRAIN_BUFFER
+        return bool(has_memory and card.available and card.compiler_available)
     except cl.Error:
         return False
 
@@ -300,8 +311,8 @@ def open_device(name: str) -> Compiled:
     cards, unusable = find_cards()
     if not cards and unusable:
         raise DeviceError(
-            f"{name} needs an OpenCL driver that knows this CPU, or that of a GPU: "
-            f"{'; '.join(unusable)}; install a newer driver"
+            f"{name} needs another OpenCL driver, one that knows this CPU, or that of a GPU: "
+            f"{'; '.join(unusable)}"
         )
     if not cards:
         raise DeviceError(
