@@ -265,6 +265,19 @@ def test_decoding_gives_every_value(dtype: DType) -> None:
     np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
 
 
+@pytest.mark.parametrize("dtype", [x for x in NARROW if x is not dtypes.bfloat16])
+def test_decoding_computes_with_no_subnormals_of_float32(dtype: DType) -> None:
+    """GPUs of Apple, and others with OpenCL, take them for zero; those of bfloat16 are the same."""
+    bits = all_bits(dtype)
+    decoded = decode(variable("x", unsigned(dtype)), FORMATS[dtype])
+    smallest = np.finfo(np.float32).smallest_normal
+    floats = [u for u in decoded.toposort() if u.dtype is dtypes.float32 and u is not decoded]
+    assert {u.op for u in floats} == {Ops.CONST, Ops.CAST, Ops.MUL}
+    for node in floats:
+        values = np.abs(evaluate(node, x=bits))
+        assert not ((values > 0) & (values < smallest)).any(), node.op
+
+
 @pytest.mark.parametrize("dtype", NARROW)
 def test_encoding_rounds_to_nearest_even(dtype: DType) -> None:
     values = hard_to_round(dtype)

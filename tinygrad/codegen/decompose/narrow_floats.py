@@ -108,20 +108,22 @@ wide_arithmetic = PatternMatcher(
 
 def decode(bits: UOp, form: FloatFormat) -> UOp:
     """The float32 values of the bits of a format, given as unsigned integers."""
-    word = dtypes.uint32.vec(bits.dtype.count)
+    word, float32 = (x.vec(bits.dtype.count) for x in (dtypes.uint32, dtypes.float32))
     wide = bits.cast(word)
     if form is BFLOAT16:
-        return (wide << 16).bitcast(dtypes.float32.vec(word.count))
+        return (wide << 16).bitcast(float32)
     sign = (wide & (1 << (form.total_bits - 1))) << (32 - form.total_bits)
     magnitude = wide & ((1 << (form.total_bits - 1)) - 1)
-    # with the mantissa aligned, only the exponent bias differs; a subnormal becomes a float32
-    # subnormal
+    # with the mantissa aligned, only the exponent bias differs
     aligned = magnitude << (FLOAT32_MANTISSA - form.mantissa_bits)
-    scaled = aligned.bitcast(dtypes.float32.vec(word.count)) * 2.0 ** (FLOAT32_BIAS - form.bias)
-    finite = scaled.bitcast(word)
+    normal = aligned + ((FLOAT32_BIAS - form.bias) << FLOAT32_MANTISSA)
+    # a subnormal is converted: some GPUs take subnormals of float32 for zero
+    steps = magnitude.bitcast(dtypes.int32.vec(word.count)).cast(float32)
+    subnormal = (steps * 2.0 ** (1 - form.bias - form.mantissa_bits)).bitcast(word)
+    finite = (magnitude < (1 << form.mantissa_bits)).where(subnormal, normal)
     is_finite = magnitude < form.overflow_bits
     result = is_finite.where(finite, finite | FLOAT32_INFINITY) | sign
-    return result.bitcast(dtypes.float32.vec(word.count))
+    return result.bitcast(float32)
 
 
 def encode(x: UOp, form: FloatFormat) -> UOp:
