@@ -30,8 +30,10 @@ LONG_ROW = 1 << 12
 ROWS_PER_CORE = 4
 SMALL_ARRAY = 1 << 12
 """Rows that keep every core of a CPU busy, and elements that are too few for more than one."""
-MAX_CPU_BYTES = 1 << 20
-"""A CPU may store larger results in place of an argument instead (`reuse_arguments.py`)."""
+LARGE_BYTES = 1 << 20
+"""Arrays that are worth no memory of their own: a CPU may store a result in place of an argument
+instead (`reuse_arguments.py`), and what is cheap to compute is computed again.
+"""
 MAX_REDUCTIONS = 4
 """Reductions of one kernel."""
 MAX_NODES = 96
@@ -89,7 +91,7 @@ def is_row_reduction(node: UOp, target: Target) -> bool:
         return False
     if target.has_threads:
         return rows >= MIN_ROWS or size <= LONG_ROW
-    if rows * size * node.dtype.itemsize >= MAX_CPU_BYTES and not reads_inputs(node.src[0]):
+    if rows * size * node.dtype.itemsize >= LARGE_BYTES and not reads_inputs(node.src[0]):
         return False
     return rows >= ROWS_PER_CORE * target.threads or rows * size <= SMALL_ARRAY
 
@@ -158,10 +160,12 @@ class _Search:
 
     def is_recomputed(self, node: UOp, reduce: UOp, inside: set[UOp]) -> bool:
         """Whether several kernels compute a value of the row from one array and the reduction, as
-        the difference to the maximum: storing it would take the memory of another array.
+        the difference to the maximum: storing it would take the memory of another large array.
         """
         users = self.users.get(node, ())
         if node in self.outputs or len(users) < 2:
+            return False
+        if max_elements(node.shape) * node.dtype.itemsize < LARGE_BYTES:
             return False
         if not all(self.is_inside(x, reduce) for x in users):
             return False
