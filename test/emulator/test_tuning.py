@@ -12,7 +12,7 @@ import pytest
 from test.backend.gpu.test_thread_mapping import add, attention, row_sum, softmax
 from test.emulator.test_mappings import arrays_of, check
 from test.evaluator.kernel_graph import interpret
-from test.gpu_programs import product
+from test.gpu_programs import GRADIENTS, product
 from tinygrad import Context, Device, Tensor
 from tinygrad.codegen import get_program
 from tinygrad.codegen.optimize.threads.chain.chain_tile import ChainTile
@@ -111,6 +111,8 @@ def test_the_first_option_is_that_of_the_heuristics() -> None:
         (softmax(64, 512), object),
         (graph, BlockTile),
         (attention(512, 64), ChainTile),
+        # with the statistics that a gradient reads
+        (GRADIENTS.graphs(renderer.target)[0], ChainTile),
     ):
         first = mappings(kernel, renderer)[0]
         assert isinstance(first, kind)

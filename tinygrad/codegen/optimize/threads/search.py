@@ -46,14 +46,22 @@ class Mapping:
     occupancy: float
 
 
-def mappings(kernel: UOp, renderer: Renderer) -> list[Any]:
-    """The options of a kernel, that of the heuristics first."""
+def only_nest(kernel: UOp, renderer: Renderer) -> Nest | None:
+    """The loops of a kernel, None if they are several nests or keep their order."""
     sink = normalize(kernel)
     nodes = sink.toposort()
     has_loops = any(u.op is Ops.RANGE for u in nodes) and kernel.arg.opts_to_apply is None
-    if not has_loops or len(join_statistics(group_stores(sink))) > 1:
+    groups = join_statistics(group_stores(sink)) if has_loops else []
+    if len(groups) != 1:
+        return None
+    return Nest(UOp.sink(*groups[0]), renderer, RangeFactory(nodes))
+
+
+def mappings(kernel: UOp, renderer: Renderer) -> list[Any]:
+    """The options of a kernel, that of the heuristics first."""
+    nest = only_nest(kernel, renderer)
+    if nest is None:
         return []
-    nest = Nest(UOp.sink(*sink.src), renderer, RangeFactory(nodes))
     options: list[Any] = []
     chain = find_chain(nest)
     if chain is not None:
