@@ -117,9 +117,11 @@ def symbolic_gradients() -> list[Tensor]:
     return result.square().sum().gradient(q, k, v)
 
 
-def attention_gradients(dtype: DType = BF16) -> list[Tensor]:
+def attention_gradients(
+    dtype: DType = BF16, shape: tuple[int, ...] = (1, 8, 4096, 64)
+) -> list[Tensor]:
     """The result of a causal attention, and its gradients."""
-    q, k, v, gradient = inputs(*[(1, 8, 4096, 64)] * 4, dtype=dtype)
+    q, k, v, gradient = inputs(*[shape] * 4, dtype=dtype)
     for x in (q, k, v):
         x.requires_grad_()
     result = q.scaled_dot_product_attention(k, v, is_causal=True)

@@ -6,31 +6,29 @@ Without arguments: all that are for the CPU, or with `--device CUDA` those for a
 from __future__ import annotations
 
 import argparse
-import contextlib
-import faulthandler
 import importlib
 import pkgutil
 import re
-import signal
-import sys
+import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from types import FrameType
 
 from test.benchmark import results
 from test.benchmark.measure import Benchmark
+from test.hardware.journal import Journal, Values, main_line, python, supervise, work
+from test.hardware.journal import results as journal_results
 from tinygrad import Device
 from tinygrad.device import DeviceError
 
 GPU = "gpu"
-REPEAT_S = 1.0
-GRACE_S = 20.0
+LIMIT_S = 120.0
+"""The longest time of a benchmark of several."""
+POLL_S = 0.2
 SECONDS = {"s": 1, "m": 60, "h": 3600}
-
-
-class OutOfTimeError(Exception):
-    """The time that the benchmarks were given is over."""
 
 
 def all_benchmarks(small: bool = False) -> Iterator[Benchmark]:
@@ -64,60 +62,91 @@ def duration(text: str) -> float:
     return float(found[1]) * SECONDS[found[2]]
 
 
-@contextlib.contextmanager
-def time_limit(end: float) -> Iterator[None]:
-    """Raises OutOfTimeError in the block when the time of `time.monotonic()` is `end`.
+class Record:
+    """What benchmarks found so far: printed, and in a file that is whole after each."""
 
-    Ends the process if the block then does not return, as a call that waits for a GPU may.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise OutOfTimeError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    # a time that is over already ends it at once
-    left = max(end - time.monotonic(), 1e-3)
-    # the signal comes again, as a finalizer swallows what is raised in it
-    signal.setitimer(signal.ITIMER_REAL, left, REPEAT_S)
-    faulthandler.dump_traceback_later(left + GRACE_S, exit=True, file=sys.__stderr__)
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def run(benchmarks: list[Benchmark], budget: float | None, path: Path | None) -> bool:
-    """Measures within a budget of seconds; writes what is known after each to a file.
-
-    Returns whether none failed.
-    """
-    found: list[results.Result] = []
-    failed: dict[str, str] = {}
-    skipped = [benchmark.name for benchmark in benchmarks]
-    print(results.HEADING)
-    if path is not None:
+    def __init__(self, names: list[str], path: Path | None) -> None:
+        self.found: list[results.Result] = []
+        self.failed: dict[str, str] = {}
+        self.skipped = list(names)
+        self.path = path
+        # of a file alone: asking for it opens the device
+        self.machine = results.environment() if path is not None else {}
+        print(results.HEADING, flush=True)
         # at once: a path that cannot be written is no surprise at the end
-        results.write(path, found, failed, skipped)
-    end = None if budget is None else time.monotonic() + budget
-    for benchmark in benchmarks:
-        try:
-            with contextlib.nullcontext() if end is None else time_limit(end):
-                found.append(results.measure(benchmark))
-        except OutOfTimeError:
-            break
-        except Exception as error:  # the others may still run
-            failed[benchmark.name] = f"{type(error).__name__}: {error}"
-            print(f"{benchmark.name:44} failed: {failed[benchmark.name]}", flush=True)
+        self._write()
+
+    def add(self, name: str, values: Values) -> None:
+        """Adds what a worker found of a benchmark."""
+        if name not in self.skipped:
+            # a worker that does not start
+            self.skipped.append(name)
+        self.skipped.remove(name)
+        if "failed" in values:
+            self.failed[name] = values["failed"]
+            print(f"{name:44} failed: {main_line(values['failed'])}", flush=True)
         else:
-            print(found[-1], flush=True)
-        skipped.remove(benchmark.name)
-        if path is not None:
-            results.write(path, found, failed, skipped)
-    if skipped:
-        print(f"no time for {len(skipped)}: {', '.join(skipped)}")
-    return not failed
+            self.found.append(results.Result(name, **values))
+            print(self.found[-1], flush=True)
+        self._write()
+
+    def _write(self) -> None:
+        if self.path is not None:
+            results.write(self.path, self.machine, self.found, self.failed, self.skipped)
+
+
+def jobs(benchmarks: list[Benchmark]) -> Iterator[tuple[str, Callable[[], Values]]]:
+    """For each benchmark a job that measures it."""
+
+    def measured(benchmark: Benchmark) -> Values:
+        values = asdict(results.measure(benchmark))
+        del values["name"]
+        return values
+
+    for benchmark in benchmarks:
+        yield benchmark.name, partial(measured, benchmark)
+
+
+def run(benchmarks: list[Benchmark], path: Path | None) -> bool:
+    """Measures in this process. Returns whether none failed."""
+    record = Record([x.name for x in benchmarks], path)
+    for name, job in jobs(benchmarks):
+        try:
+            values = job()
+        except Exception as error:  # the others may still run
+            values = {"failed": f"{type(error).__name__}: {error}"}
+        record.add(name, values)
+    return not record.failed
+
+
+def run_within(
+    budget: float, command: list[str], names: list[str], path: Path | None, limit_s: float = LIMIT_S
+) -> bool:
+    """Measures within a budget of seconds, in workers. Returns whether none failed.
+
+    `command` runs a worker, which takes the file of its journal as the last argument. A benchmark
+    that crashes, that hangs, or that loses the device fails alone.
+    """
+    record, end, shown = Record(names, path), time.monotonic() + budget, 0
+    with tempfile.TemporaryDirectory() as folder:
+        file, log = Path(folder, "journal"), Path(folder, "log")
+        worker = threading.Thread(
+            target=supervise, args=([*command, str(file)], Journal(file), limit_s, end, log)
+        )
+        worker.start()
+        is_done = False
+        while not is_done:
+            worker.join(POLL_S)
+            # asked first: what it wrote until then is read below
+            is_done = not worker.is_alive()
+            lines = journal_results(file)
+            for line in lines[shown:]:
+                values = {key: x for key, x in line.items() if key not in {"name", "worker"}}
+                record.add(line["name"], values)
+            shown = len(lines)
+    if record.skipped:
+        print(f"no time for {len(record.skipped)}: {', '.join(record.skipped)}")
+    return not record.failed
 
 
 def main() -> None:
@@ -135,6 +164,7 @@ def main() -> None:
     parser.add_argument(
         "--small", action="store_true", help="tiny sizes: whether the benchmarks for GPUs run"
     )
+    parser.add_argument("--journal", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.device:
         Device.DEFAULT = arguments.device
@@ -148,8 +178,15 @@ def main() -> None:
         assert Device[Device.DEFAULT]
     except DeviceError as error:
         parser.error(str(error))
-    if not run(benchmarks, arguments.budget, arguments.json):
-        raise SystemExit(1)
+    names = [benchmark.name for benchmark in benchmarks]
+    if arguments.journal:
+        work(jobs(benchmarks), Journal(arguments.journal))
+    elif arguments.budget is None:
+        raise SystemExit(not run(benchmarks, arguments.json))
+    else:
+        command = python("test.benchmark", *names, "--device", Device.DEFAULT)
+        command += [*["--small"] * arguments.small, "--journal"]
+        raise SystemExit(not run_within(arguments.budget, command, names, arguments.json))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +19,8 @@ from test.benchmark.roofline import MACHINES, Machine
 from tinygrad import Device
 
 PACKAGES = ("tinygrad-sharding", "numpy", "torch", "cuda-bindings", "nvidia-cuda-nvrtc")
+CLOCKS = "clocks.sm,clocks.mem,temperature.gpu,power.draw"
+CLOCKS_S = 10.0
 HEADING = f"{'benchmark':44} {'ours, ms':>12} {'peer, ms':>12} {'ratio':>8}"
 
 
@@ -33,6 +37,10 @@ class Result:
     percent_of_bound: float | None = None
     """Of what the machine does at most, by its data sheet; None if it is not known."""
     memory_mb: float | None = None
+    peer_error: str = ""
+    """Why the peer has no time, where it failed."""
+    clocks: str = ""
+    """Clocks, temperature and power of an NVIDIA GPU right after our runs."""
 
     @property
     def ratio(self) -> float | None:
@@ -53,6 +61,8 @@ class Result:
             cells.append(f"{self.percent_of_bound:5.1f}%")
         if self.memory_mb is not None:
             cells.append(f"{self.memory_mb:8.1f} MB")
+        if self.peer_error:
+            cells.append(f"peer failed: {self.peer_error}")
         return " ".join(cells).rstrip()
 
 
@@ -63,10 +73,16 @@ def _milliseconds(found: float | None) -> str:
 
 def measure(benchmark: Benchmark) -> Result:
     """Runs a benchmark, and its peer: torch's form of it where torch can use the device."""
-    ours, theirs = benchmark.ours(), None if benchmark.peer is None else benchmark.peer()
-    if benchmark.torch is not None and has_torch():
-        with torch_device():
-            theirs = benchmark.torch()
+    ours, clocks = benchmark.ours(), read_clocks()
+    theirs, error = None, ""
+    try:
+        if benchmark.peer is not None:
+            theirs = benchmark.peer()
+        if benchmark.torch is not None and has_torch():
+            with torch_device():
+                theirs = benchmark.torch()
+    except Exception as raised:  # ours is known all the same
+        error = f"{type(raised).__name__}: {raised}"
     per_s = 1e3 / ours
     machine = MACHINES.get(Device[Device.DEFAULT].target.architecture)
     return Result(
@@ -77,7 +93,18 @@ def measure(benchmark: Benchmark) -> Result:
         None if benchmark.nbytes is None else benchmark.nbytes * per_s,
         None if machine is None else percent_of_bound(benchmark, machine, ours / 1e3),
         None if benchmark.memory is None else benchmark.memory(),
+        error,
+        clocks,
     )
+
+
+def read_clocks() -> str:
+    """What nvidia-smi says of a CUDA device; empty for others, and without it."""
+    if not Device.DEFAULT.startswith("CUDA") or shutil.which("nvidia-smi") is None:
+        return ""
+    command = ["nvidia-smi", f"--query-gpu={CLOCKS}", "--format=csv,noheader"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CLOCKS_S)
+    return done.stdout.partition("\n")[0]
 
 
 def percent_of_bound(benchmark: Benchmark, machine: Machine, seconds: float) -> float | None:
@@ -114,11 +141,15 @@ def environment() -> dict[str, Any]:
 
 
 def write(
-    path: Path, results: Sequence[Result], failed: dict[str, str], skipped: Sequence[str]
+    path: Path,
+    machine: dict[str, Any],
+    results: Sequence[Result],
+    failed: dict[str, str],
+    skipped: Sequence[str],
 ) -> None:
     """Writes all results; a reader sees the file before or after, never half of it."""
     content = {
-        "environment": environment(),
+        "environment": machine,
         "results": [asdict(result) | {"ratio": result.ratio} for result in results],
         "failed": failed,
         "skipped": list(skipped),

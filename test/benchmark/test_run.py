@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from test.benchmark.__main__ import duration, run
+from test.benchmark.__main__ import duration, run, run_within
 from test.benchmark.measure import Benchmark
 from test.benchmark.results import percent_of_bound
 from test.benchmark.roofline import H100
@@ -21,60 +19,79 @@ def stop() -> float:
     raise ValueError("no such kernel")
 
 
-def wait() -> float:
-    while True:
-        time.sleep(0.01)
-
-
-def test_results_are_written_and_what_has_no_time_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_results_are_written_and_those_of_a_peer_that_fails_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("test.benchmark.results.has_torch", lambda: True)
     benchmarks = [
         Benchmark("bad", stop),
-        Benchmark("good", lambda: 2.0, lambda: 4.0, work=3.0, nbytes=1000),
-        Benchmark("long", wait),
-        Benchmark("later", lambda: 1.0),
+        Benchmark("good", lambda: 2.0, peer=lambda: 4.0, work=3.0, nbytes=1000),
+        Benchmark("alone", lambda: 1.0, peer=stop),
     ]
     path = tmp_path / "results.json"
-    assert not run(benchmarks, 0.3, path)
+    assert not run(benchmarks, path)
     shown = capsys.readouterr().out
     assert "failed: ValueError: no such kernel" in shown
-    assert "no time for 2: long, later" in shown
+    assert "peer failed: ValueError: no such kernel" in shown
     found = json.loads(path.read_text())
     assert found["failed"] == {"bad": "ValueError: no such kernel"}
-    assert found["skipped"] == ["long", "later"]
-    (result,) = found["results"]
-    assert (result["ours_ms"], result["flops"], result["bytes"]) == (2.0, 1.5e12, 5e5)
+    good, alone = found["results"]
+    assert (good["ours_ms"], good["flops"], good["bytes"]) == (2.0, 1.5e12, 5e5)
+    assert (good["ratio"], alone["ours_ms"], alone["ratio"]) == (0.5, 1.0, None)
     assert found["environment"]["device"]
     assert list(tmp_path.iterdir()) == [path]
 
 
-HANGING = """
+WORKER = """
+import os
 import sys
+import time
 from collections import deque
 from itertools import repeat
 from pathlib import Path
-from test.benchmark import __main__ as program
+from test.benchmark.__main__ import jobs
 from test.benchmark.measure import Benchmark
+from test.hardware.journal import Journal, work
 
-program.GRACE_S = 0.1
-# a loop in C, which looks for no signals
-hanging = Benchmark("hanging", lambda: deque(repeat(0), maxlen=0))
-program.run([Benchmark("good", lambda: 2.0), hanging], 0.5, Path(sys.argv[1]))
+benchmarks = [
+    Benchmark("good", lambda: 2.0),
+    Benchmark("crashing", lambda: os._exit(1)),
+    # a loop in C, which looks for no signals
+    Benchmark("hanging", lambda: deque(repeat(0), maxlen=0)),
+    Benchmark("late", lambda: 3.0),
+    Benchmark("long", lambda: time.sleep(1000)),
+    Benchmark("left out", lambda: 1.0),
+]
+work(jobs(benchmarks), Journal(Path(sys.argv[1])))
 """
 
 
 @pytest.mark.slow
-def test_a_call_that_does_not_return_is_ended_and_the_results_are_whole(tmp_path: Path) -> None:
+def test_what_crashes_or_hangs_fails_alone_and_what_has_no_time_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "results.json"
-    done = subprocess.run(
-        [sys.executable, "-c", HANGING, str(path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "Timeout" in done.stderr and "in <lambda>" in done.stderr
+    names = ["good", "crashing", "hanging", "late", "long", "left out"]
+    command = [sys.executable, "-c", WORKER]
+    assert not run_within(30, command, names, path, limit_s=2)
+    shown = capsys.readouterr().out
     found = json.loads(path.read_text())
-    assert [result["name"] for result in found["results"]] == ["good"]
-    assert found["skipped"] == ["hanging"]
+    assert [result["name"] for result in found["results"]][:2] == ["good", "late"]
+    assert "ended with status 1" in found["failed"]["crashing"]
+    assert "no answer for 2 s" in found["failed"]["hanging"]
+    assert "in <lambda>" in found["failed"]["hanging"]
+    assert shown.count("failed: ") == len(found["failed"])
+
+
+@pytest.mark.slow
+def test_what_the_budget_is_too_short_for_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.json"
+    sleeping = "import time; time.sleep(1000)"
+    assert run_within(1, [sys.executable, "-c", sleeping], ["one", "two"], path)
+    assert "no time for 2: one, two" in capsys.readouterr().out
+    assert json.loads(path.read_text())["skipped"] == ["one", "two"]
 
 
 def test_durations_and_shares_of_what_a_gpu_does_at_most() -> None:
