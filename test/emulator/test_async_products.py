@@ -110,8 +110,9 @@ def test_every_tile_computes_the_product(gpu: EmulatedDevice, name: str) -> None
 
 
 def tf32(values: np.ndarray) -> np.ndarray:
-    """Floats with 10 bits of the mantissa."""
-    return (values.view(np.uint32) + np.uint32(0x1000) & np.uint32(0xFFFFE000)).view(np.float32)
+    """Floats with 10 bits of the mantissa; ties are rounded to even."""
+    bits = values.view(np.uint32)
+    return (bits + 0xFFF + (bits >> 13 & 1) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 TF32_CASES: dict[str, tuple[Product, tuple[int, int], tuple[int, int], bool]] = {

@@ -113,3 +113,67 @@ def test_a_product_of_simdgroup_matrices(gpu: EmulatedDevice, checked: bool) -> 
             product(without)
     else:
         assert not np.array_equal(product(without), a @ b)
+
+
+PRODUCT = """
+extern "C" __global__ void __launch_bounds__(128) test_it(float *out, const unsigned short *a) {
+  __shared__ __align__(1024) unsigned short s[8192];
+  int t = threadIdx.x;
+  float sums[32];
+  for (int i = t; i < 8192; i += 128) s[i] = a[i];
+  for (int i = 0; i < 32; i++) sums[i] = 1;
+  async_fence();
+  block_barrier();
+  wgmma_begin();
+  wgmma_m64n64k16_bf16<0, 0>(sums, matrix_descriptor(s, 8192), matrix_descriptor(s + 4096, 8192));
+  wgmma_commit();
+  wgmma_wait<0>(sums);
+  for (int i = 0; i < 32; i++) out[t * 32 + i] = sums[i];
+}
+"""
+COMMIT = "wgmma_commit();"
+FAULTS = {
+    "no async_fence": ("async_fence();", ""),
+    "no wgmma_begin": ("wgmma_begin();", ""),
+    "a sum is written while": (COMMIT, COMMIT + " sums[t % 32] = 2;"),
+    "its sums are read too early": (COMMIT, COMMIT + " out[t * 32] = sums[0]; return;"),
+}
+
+
+def test_a_product_of_four_warps_uses_its_registers_until_it_is_awaited(
+    gpu: EmulatedDevice, both_orders: None
+) -> None:
+    def run(source: str) -> np.ndarray:
+        ones = np.full(8192, 0x3F80, np.uint16)
+        out, a = gpu.upload(np.zeros(4096, np.float32)), gpu.upload(ones)
+        gpu.launch(gpu.load(source, "test_it"), 1, 128, out, a)
+        gpu.synchronize()
+        return gpu.download(out, np.zeros(4096, np.float32))
+
+    np.testing.assert_array_equal(run(PRODUCT), 17)
+    for message, (old, new) in FAULTS.items():
+        assert PRODUCT.count(old) == 1
+        source = PRODUCT.replace(old, new)
+        if "early" in message:
+            assert np.isnan(run(source)[::32]).all()
+            continue
+        with pytest.raises(cuda_calls.CallError, match=message):
+            run(source)
+        gpu.reset()
+
+
+@pytest.mark.parametrize("load", ["load_matrix_x2", "load_matrix_x4_transposed"])
+def test_rows_of_loaded_matrices_are_aligned(gpu: EmulatedDevice, load: str) -> None:
+    kind = f"u32x{load[13]}"
+    source = f"""
+struct {kind} {{ unsigned lane[{kind[-1]}]; }};
+extern "C" __global__ void test_it(unsigned *out) {{
+  __shared__ __align__(16) unsigned short s[512];
+  out[threadIdx.x] = {load}(s + threadIdx.x * 8 + START).lane[0];
+}}"""
+    out = gpu.upload(np.zeros(32, np.uint32))
+    gpu.launch(gpu.load(source.replace("START", "8"), "test_it"), 1, 32, out)
+    gpu.synchronize()
+    gpu.launch(gpu.load(source.replace("START", "4"), "test_it"), 1, 32, out)
+    with pytest.raises(cuda_calls.CallError, match="row of a matrix .* not a multiple of 16"):
+        gpu.synchronize()

@@ -33,12 +33,13 @@ BoxCopy::Source BoxCopy::row_of(size_t number) const {
 
 namespace {
 
-// Floats to 10 bits of the mantissa, ties away from zero. The documentation does not say where ties go.
+// Floats to 10 bits of the mantissa, ties to even. The documentation does not say where ties go, but
+// users of the hardware found it (github.com/triton-lang/triton/pull/11751).
 void round_row(char (&row)[SWIZZLED_ROW_BYTES]) {
   for (size_t i = 0; i < sizeof row; i += 4) {
     uint32_t bits;
     std::memcpy(&bits, row + i, sizeof bits);
-    if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0x1000u) & ~0x1fffu;
+    if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
     std::memcpy(row + i, &bits, sizeof bits);
   }
 }

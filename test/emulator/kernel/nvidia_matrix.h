@@ -60,6 +60,8 @@ Registers load_matrices(Site site, const void *row) {
   };
   Record record;
   if (self().lane < MATRICES * 8) {
+    if (reinterpret_cast<uintptr_t>(row) % 16)
+      fail("the address of a row of a matrix is not a multiple of 16", site.line);
     // an access of this lane, which checks see
     const unsigned long long *words = static_cast<const unsigned long long *>(row);
     unsigned long long parts[2] = {words[0], words[1]};

@@ -2,9 +2,10 @@
 //
 // A product happens when it is awaited, and its operands may not change from its begin on: each
 // thread remembers a hash of a part of them, so that a barrier or a wait that is missing before or
-// after it is an error in both orders. A matrix lies in panels of 128-byte rows, of which 8 are
-// swizzled; a descriptor is its address and the bytes from a panel to the next. Of TF32, lanes hold
-// the left operand.
+// after it is an error in both orders. Sums are NaN from the first product that adds to them until
+// no such product is pending, and may not change either. A matrix lies in panels of 128-byte rows,
+// of which 8 are swizzled; a descriptor is its address and the bytes from a panel to the next. Of
+// TF32, lanes hold the left operand.
 #pragma once
 
 #include "matrix.h"
@@ -12,6 +13,8 @@
 namespace emulator {
 
 constexpr unsigned WGMMA_DEPTH = 16, PANEL_ROW_BYTES = 128, MAX_PENDING = 32;
+constexpr unsigned MAX_TILES = 8, MAX_SUMS = 128;
+constexpr uint32_t IN_USE = 0xffdeadff;  // the bits of a sum that products add to, a NaN
 constexpr uint64_t ADDRESS_BITS = (uint64_t{1} << 44) - 1;
 
 inline uint64_t matrix_descriptor(const void *matrix, unsigned panel_bytes) {
@@ -34,8 +37,15 @@ EMULATOR_UNCHECKED inline const unsigned short *element_32(uint64_t descriptor, 
   return element<false>(descriptor, column, deep * 2);
 }
 
+// The sums of pending products, and the registers that become these.
+struct Sums {
+  float *registers;
+  unsigned count, pending;
+  float values[MAX_SUMS];
+};
+
 struct Product {
-  float *sums;
+  Sums *sums;
   uint64_t a, b, hash;
   uint64_t (*read)(uint64_t a, uint64_t b);
   void (*add)(const Product &product);
@@ -48,15 +58,25 @@ struct Products {
   uint64_t run;  // of the thread
   Product pending[MAX_PENDING];
   unsigned count, groups;
-  bool is_fenced, is_begun;
+  bool is_fenced;  // what it wrote to shared memory
+  bool is_begun;   // what it did to registers
+  Sums sums[MAX_TILES];
+
+  EMULATOR_UNCHECKED void start(uint64_t number) {
+    run = number;
+    count = groups = 0;
+    is_fenced = is_begun = false;
+    for (Sums &each : sums) each.pending = 0;
+  }
 };
+
 // Hidden, or all modules would share the array: a template's is unique in the process.
 template <class T>
 __attribute__((visibility("hidden"))) EMULATOR_UNCHECKED T &of_this_thread() {
   static T all[MAX_THREADS];  // of the one block that runs; the module has a copy for each such
   T &mine = all[self().index];
   // an earlier block may have failed, and left some
-  if (mine.run != self().run) mine = {self().run};
+  if (mine.run != self().run) mine.start(self().run);
   return mine;
 }
 
@@ -92,18 +112,50 @@ EMULATOR_UNCHECKED void add_product(const Product &product) {
     unsigned column = self().lane % 4 * 2 + i % 2 + i / 4 * 8;
     for (unsigned k = 0; k < WGMMA_DEPTH; k++) {
       float right = CONVERT(*element<B_TRANSPOSED>(product.b, column, k));
-      product.sums[i] += left[i / 2 % 2][k] * right;
+      product.sums->values[i] += left[i / 2 % 2][k] * right;
     }
   }
 }
 
-EMULATOR_UNCHECKED inline Product &next_product() {
+// Takes sums from registers, unless pending products add to them.
+EMULATOR_UNCHECKED inline Sums &take_sums(Products &mine, float *registers, unsigned count) {
+  Sums *free = nullptr;
+  for (Sums &sums : mine.sums) {
+    if (sums.pending && sums.registers == registers) {
+      sums.pending++;
+      return sums;
+    }
+    if (!sums.pending) free = &sums;
+  }
+  if (!free) fail("matrix instructions add to too many tiles", 0);
+  free->registers = registers;
+  free->count = count;
+  free->pending = 1;
+  for (unsigned i = 0; i < count; i++) {
+    free->values[i] = registers[i];
+    registers[i] = same_bits<float>(IN_USE);
+  }
+  return *free;
+}
+
+// Gives sums back to their registers after the last product that adds to them.
+EMULATOR_UNCHECKED inline void give_back(Sums &sums) {
+  if (--sums.pending) return;
+  for (unsigned i = 0; i < sums.count; i++) {
+    if (same_bits<uint32_t>(sums.registers[i]) != IN_USE)
+      fail("a sum is written while matrix instructions add to it", 0);
+    sums.registers[i] = sums.values[i];
+  }
+}
+
+EMULATOR_UNCHECKED inline Product &next_product(float *registers, unsigned columns) {
   Products &mine = of_this_thread<Products>();
   if (!mine.is_fenced) fail("a matrix instruction reads copies that no async_fence() follows", 0);
   if (!mine.is_begun) fail("no wgmma_begin() lets a group of matrix instructions use registers", 0);
   if (mine.count == MAX_PENDING) fail("too many matrix instructions are not awaited", 0);
   Product &product = mine.pending[mine.count++];
   product.group = mine.groups;
+  product.sums = &take_sums(mine, registers, columns / 2);
   return product;
 }
 
@@ -111,8 +163,8 @@ template <unsigned COLUMNS, float (*CONVERT)(unsigned short), bool A_TRANSPOSED,
 EMULATOR_UNCHECKED void begin_product(float *sums, uint64_t a, uint64_t b) {
   auto read = read_operands<COLUMNS, A_TRANSPOSED, B_TRANSPOSED>;
   auto add = add_product<COLUMNS, A_TRANSPOSED, B_TRANSPOSED, CONVERT>;
-  Product &product = next_product();
-  product = {sums, a, b, read(a, b), read, add, product.group, {}};
+  Product &product = next_product(sums, COLUMNS);
+  product = {product.sums, a, b, read(a, b), read, add, product.group, {}};
 }
 
 // The lanes of a warp read all columns.
@@ -140,7 +192,7 @@ EMULATOR_UNCHECKED void add_held_product(const Product &product) {
     for (unsigned k = 0; k < 8; k++) {
       float right;
       __builtin_memcpy(&right, element_32(product.b, column, k), sizeof right);
-      product.sums[i] += product.left[i / 2 % 2][k] * truncate_to_tf32(right);
+      product.sums->values[i] += product.left[i / 2 % 2][k] * truncate_to_tf32(right);
     }
   }
 }
@@ -159,9 +211,9 @@ EMULATOR_UNCHECKED void begin_held_product(Site site, float *sums, const Left &a
       }
     }
   });
-  Product &product = next_product();
+  Product &product = next_product(sums, COLUMNS);
   auto read = read_columns<COLUMNS>;
-  product = {sums, 0, b, read(0, b), read, add_held_product<COLUMNS>, product.group, {}};
+  product = {product.sums, 0, b, read(0, b), read, add_held_product<COLUMNS>, product.group, {}};
   __builtin_memcpy(product.left, record.rows, sizeof product.left);
 }
 
@@ -197,6 +249,7 @@ EMULATOR_UNCHECKED inline void await_products(unsigned groups_in_flight) {
     if (product.read(product.a, product.b) != product.hash)
       fail("an operand of a matrix instruction changes while it is read", 0);
     product.add(product);
+    give_back(*product.sums);
   }
   for (unsigned i = done; i < mine.count; i++) mine.pending[i - done] = mine.pending[i];
   mine.count -= done;
