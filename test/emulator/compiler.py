@@ -86,7 +86,8 @@ def _cache_key(folder: str, *parts: str) -> bytes:
 
 
 FLAGS = ("-std=c++17", "-fPIC", "-w", "-O1")
-# kernels: integers wrap around, each operation rounds, and modules need no library but C's
+# kernels: each operation rounds, signed integers that overflow are an error, for compilers assume
+# that they do not, and modules need no library but C's
 KERNEL_FLAGS = (
     *FLAGS,
     "-ffp-contract=off",
@@ -97,7 +98,8 @@ KERNEL_FLAGS = (
     "-fno-threadsafe-statics",
     # touches each page of a stack, so that none overflows past its inaccessible page
     "-fstack-clash-protection",
-    "-fwrapv",
+    "-fsanitize=signed-integer-overflow",
+    "-fsanitize-undefined-trap-on-error",
 )
 # a load whose value is used under a condition alone stays where the text has it
 CHECKED_FLAGS = ("-fsanitize=thread", "-Og", "-fno-tree-sink")

@@ -124,13 +124,14 @@ def run(gpu: EmulatedDevice, body: str, threads: int = 64, checked: bool = False
             "thread 0 waits for its warp in line 3, thread 5 has finished",
         ),
         ("o[t] = 1 / (t - t);", "divides an integer by zero"),
+        ("o[t] = t + 2147483600;", "a signed integer overflows"),
         (
             "float x[20000]; for (int i = 0; i < 20000; i++) x[i * t % 20000] = o[i % 64];"
             "o[t] = x[(int)o[t] & 1];",
             "do not fit the stack",
         ),
     ],
-    ids=["missing", "two", "lane", "division", "stack"],
+    ids=["missing", "two", "lane", "division", "overflow", "stack"],
 )
 def test_a_mistake_is_reported_with_its_place(gpu: EmulatedDevice, body: str, message: str) -> None:
     with pytest.raises(CallError, match=f"kernel test_it on device 6: .*{message}"):

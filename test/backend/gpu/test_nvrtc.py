@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 
 from test import kept_kernels, nvrtc
-from test.gpu_programs import ATTENTION, BF16, GRADIENTS, PROGRAMS, SYMBOLIC_GRADIENTS, product
+from test.gpu_programs import (
+    ATTENTION,
+    BF16,
+    GRADIENTS,
+    PROGRAMS,
+    SYMBOLIC_GRADIENTS,
+    of_one,
+    product,
+)
 from tinygrad import dtypes
 from tinygrad.renderer.gpu_targets import nvidia_target
 from tinygrad.renderer.matrix_instruction import NVIDIA
@@ -144,6 +152,16 @@ def test_float32_products_are_fused_multiply_adds():
     assert counts["FFMA"] == rows * columns * depth // kernel.launch.block
     assert counts["FADD"] == counts["FMUL"] == 0
     assert dtypes.float32.itemsize * counts["LDS"] < counts["FFMA"]
+
+
+@pytest.mark.skipif(nvrtc.disassembler() is None, reason="nvdisasm is not installed")
+def test_integers_that_wrap_around_are_compared():
+    """NVRTC takes it that signed integers do not overflow: it would compute neither."""
+    for dtype in (dtypes.int32, dtypes.int64):
+        program = of_one("overflow", lambda x: x + 1 < x, (4096,), dtype=dtype)
+        (kernel,) = program.kernels(nvidia_target("sm_90a"))
+        counts = nvrtc.count_instructions(nvrtc.compile_for("sm_90a", kernel.source))
+        assert counts["ISETP"] == dtype.itemsize // 4 and counts["LDG"] == 1
 
 
 def test_kept_kernels_are_compiled_and_those_that_fail_or_spill_are_named(tmp_path):

@@ -201,6 +201,12 @@ def test_integers_wrap_around(dtype: DType) -> None:
         assert_same(
             (x * 3 - 5).numpy(), a * numpy_dtype(dtype).type(3) - numpy_dtype(dtype).type(5)
         )
+        # compilers that take an overflow to be impossible would drop these
+        one, two = numpy_dtype(dtype).type(1), numpy_dtype(dtype).type(2)
+        assert_same((x + 1 < x).numpy(), a + one < a)
+        assert_same((x * 2 // 2).numpy(), a * two // two)
+        assert_same((x.abs() < 0).numpy(), np.abs(a) < 0)
+        assert_same((x - y < 0).numpy(), a - b < 0)
 
 
 @pytest.mark.parametrize("dtype", dtypes.ints, ids=repr)

@@ -7,7 +7,7 @@ namespace emulator {
 
 namespace {
 
-constexpr int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE};
+constexpr int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 constexpr size_t HANDLER_STACK_BYTES = 64 << 10;
 
 thread_local sigjmp_buf *landing = nullptr;

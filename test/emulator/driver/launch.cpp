@@ -122,6 +122,8 @@ void Launch::run_workers(size_t workers) {
       fail(LAUNCH_FAILED, error);
     } else if (fault.signal == SIGFPE) {
       fail(LAUNCH_FAILED, Block::mine().describe_current() + ": it divides an integer by zero");
+    } else if (fault.signal == SIGILL) {
+      fail(LAUNCH_FAILED, Block::mine().describe_current() + ": a signed integer overflows");
     } else {
       fail(ILLEGAL_ADDRESS, Block::mine().describe_fault(fault.address));
     }

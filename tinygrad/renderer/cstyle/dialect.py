@@ -39,6 +39,8 @@ class Dialect:
     """The qualifiers of a helper function."""
     unroll: str = "#pragma unroll"
     """Goes before the number of steps of a loop that is unrolled."""
+    wraps: bool = False
+    """Whether the compiler is told that signed integers wrap around."""
 
     def type(self, dtype: DType) -> str:
         """The name of a scalar type."""

@@ -41,6 +41,7 @@ GNU_C = Dialect(
     infinity={dtypes.float32: "__builtin_inff()", dtypes.float64: "__builtin_inf()"},
     nan={dtypes.float32: '__builtin_nanf("")', dtypes.float64: '__builtin_nan("")'},
     unroll="#pragma GCC unroll",
+    wraps=True,
 )
 
 

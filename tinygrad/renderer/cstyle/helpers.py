@@ -70,10 +70,13 @@ class HelperLibrary:
         return name
 
 
-def safe_division(dtype: DType, operator: str, a: str, b: str) -> str:
-    """Scalar `/` or `%` that does not trap: x / 0 is 0, x % 0 is x, a divisor of -1 negates."""
+def safe_division(dtype: DType, operator: str, a: str, b: str, negated: str = "") -> str:
+    """Scalar `/` or `%` that does not trap: x / 0 is 0, x % 0 is x, a divisor of -1 negates.
+
+    `negated` is the negative of `a`, where `-a` may not be.
+    """
     of_zero = "0" if operator == "/" else a
     if is_unsigned(dtype):
         return f"({b} == 0 ? {of_zero} : {a} {operator} {b})"
-    of_minus_one = f"-{a}" if operator == "/" else "0"
+    of_minus_one = (negated or f"-{a}") if operator == "/" else "0"
     return f"({b} == 0 ? {of_zero} : {b} == -1 ? {of_minus_one} : {a} {operator} {b})"

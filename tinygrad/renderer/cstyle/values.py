@@ -28,6 +28,10 @@ BINARY = {
     Ops.SHR: ">>",
 }
 
+WRAPPING = frozenset({Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.MULACC, Ops.SHL})
+UNSIGNED = {dtypes.int32: dtypes.uint32, dtypes.int64: dtypes.uint64}
+"""The types of C that overflow with the values of signed ones."""
+
 
 def write_alu(w: CWriter, u: UOp) -> None:
     """Write an ALU op."""
@@ -43,6 +47,8 @@ def operation(w: CWriter, u: UOp) -> str:
     src = [w.names[x] for x in u.src]
     if u.op in {Ops.IDIV, Ops.MOD}:
         return _division(w, u)
+    if not w.dialect.wraps and may_wrap(u):
+        return _wrapping(w, u.op, u.dtype, src)
     if u.op in BINARY:
         return f"({src[0]} {BINARY[u.op]} {src[1]})"
     if u.op is Ops.NEG:
@@ -54,6 +60,33 @@ def operation(w: CWriter, u: UOp) -> str:
     if u.op in w.dialect.functions:
         return f"{w.dialect.function(u.op, u.dtype)}({src[0]})"
     raise NotImplementedError(f"C cannot express {u.op.name} of {u.dtype!r}")
+
+
+def may_wrap(u: UOp) -> bool:
+    """Whether the value of an integer op may be out of the range of the signed type in which C
+    computes it: compilers assume that it is not.
+    """
+    if u.op not in WRAPPING or not dtypes.is_int(u.dtype):
+        return False
+    if _is_promoted(u.dtype):
+        # only products of these do not fit int
+        return u.dtype is dtypes.uint16 and u.op in {Ops.MUL, Ops.MULACC, Ops.SHL}
+    # bounds of a value that may wrap are those of its type; indices fit theirs
+    limits = dtypes.min(u.dtype), dtypes.max(u.dtype)
+    return u.dtype in UNSIGNED and u.bounds == limits
+
+
+def _wrapping(w: CWriter, op: Ops, dtype: DType, src: list[str]) -> str:
+    """The expression of an integer op modulo the range of its type, as C's unsigned types compute
+    it, to which the other operands are converted.
+    """
+    own, unsigned = (w.library.type(x) for x in (dtype, UNSIGNED.get(dtype, dtypes.uint32)))
+    first = f"({unsigned}){src[0]}"
+    if op is Ops.NEG:
+        return f"(({own})(0 - {first}))"
+    if op is Ops.MULACC:
+        return f"(({own})({first} * {src[1]} + {src[2]}))"
+    return f"(({own})({first} {BINARY[op]} {src[1]}))"
 
 
 def _is_promoted(dtype: DType) -> bool:
@@ -73,7 +106,10 @@ def _division(w: CWriter, u: UOp) -> str:
     operator = BINARY[u.op]
     if divides_safely(u):
         return f"({a} {operator} {b})"
-    return safe_division(u.dtype, operator, a, b)
+    negated = f"-{a}"
+    if not w.dialect.wraps and u.dtype in UNSIGNED:
+        negated = _wrapping(w, Ops.NEG, u.dtype, [a])
+    return safe_division(u.dtype, operator, a, b, negated)
 
 
 def write_constant(w: CWriter, u: UOp) -> None:
