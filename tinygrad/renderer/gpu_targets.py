@@ -23,6 +23,8 @@ UNIT_THREADS = {70: 2048, 75: 1024, 80: 2048, 86: 1536, 90: 2048, 120: 1536}
 UNIT_BLOCKS = {70: 32, 75: 16, 80: 32, 86: 16, 89: 24, 90: 32}
 UNIT_SHARED_KIB = {70: 96, 75: 64, 80: 164, 86: 100, 87: 164, 89: 100, 90: 228, 120: 100}
 UNIT_REGISTERS = 1 << 16
+# CUDA reserves shared memory for each block from this compute capability on
+RESERVED_BYTES, RESERVED_CAPABILITY = 1 << 10, 80
 METAL_BUFFERS = 31
 """Entries of the table of buffer arguments (Metal feature set tables, GPU limits)."""
 MAX_BLOCK_THREADS = 1024
@@ -53,6 +55,7 @@ def nvidia_target(architecture: str, units: int = 108) -> Target:
         unit_blocks=known(UNIT_BLOCKS),
         unit_registers=UNIT_REGISTERS,
         unit_shared_bytes=known(UNIT_SHARED_KIB) << 10,
+        block_reserved_bytes=RESERVED_BYTES if capability >= RESERVED_CAPABILITY else 0,
         units=units,
         # threads are cheap to start, and hide each other's memory latency
         enough_items=1 << 20,

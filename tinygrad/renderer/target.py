@@ -60,6 +60,8 @@ class Target:
     """Registers that their threads share."""
     unit_shared_bytes: int = 0
     """Shared memory that their blocks share."""
+    block_reserved_bytes: int = 0
+    """Bytes of it that the system takes for each block."""
     enough_items: int = 64
     """Work items beyond which more do not balance the load better."""
     parallel_work: int = 1 << 15

@@ -404,6 +404,9 @@ def test_occupancy_is_limited_by_threads_registers_blocks_and_shared_memory() ->
     assert occupancy(Resources(1024, 33, 0), target) == 0.5
     assert occupancy(Resources(32, 32, 0), target) == 0.5
     assert occupancy(Resources(256, 32, 100 << 10), target) == 2 * 256 / 2048
+    # of 228 KiB, the system takes one for each block
+    assert occupancy(Resources(256, 32, 113 << 10), target) == 2 * 256 / 2048
+    assert occupancy(Resources(256, 32, 114 << 10), target) == 256 / 2048
     for needed in (Resources(2048, 8, 0), Resources(256, 256, 0), Resources(32, 32, 1 << 20)):
         assert occupancy(needed, target) == 0
 

@@ -57,8 +57,9 @@ def resident_blocks(needed: Resources, target: Target) -> int:
     registers = ceildiv(needed.registers, REGISTER_GRANULARITY) * REGISTER_GRANULARITY
     limits = [target.unit_blocks, target.unit_threads // threads]
     limits.append(target.unit_registers // (registers * threads))
-    if needed.shared_bytes:
-        limits.append(target.unit_shared_bytes // needed.shared_bytes)
+    shared = needed.shared_bytes + target.block_reserved_bytes
+    if shared:
+        limits.append(target.unit_shared_bytes // shared)
     return min(limits)
 
 
