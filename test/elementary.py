@@ -131,11 +131,20 @@ def error_in_ulps(got: float, value: Any, dtype: DType) -> float:
     return float(mpmath.ldexp(abs(result - value), int(limits.nmant) - exponent))
 
 
-def max_error(op: Ops, dtype: DType, got: Array) -> tuple[float, float]:
-    """The largest error of the results `got` at `arguments(dtype)`, and its argument."""
-    xs = arguments(dtype)
-    pairs = zip(got, references(op, dtype), strict=True)
+def max_error(
+    op: Ops, dtype: DType, got: Array, *, has_subnormals: bool = True
+) -> tuple[float, float]:
+    """The largest error of the results `got` at `arguments(dtype)`, and its argument; on a target
+    without subnormals, of arguments and results whose ulps are normal numbers.
+    """
+    xs, limits = arguments(dtype), np.finfo(FLOATS[dtype])
+    least = 0 if has_subnormals else limits.smallest_normal / limits.eps
     with mpmath.workprec(200):
-        errors = [error_in_ulps(float(y), value, dtype) for y, value in pairs]
+        errors = [
+            0.0
+            if 0 < abs(x) < least or 0 < abs(value) < least
+            else error_in_ulps(float(y), value, dtype)
+            for x, y, value in zip(xs, got, references(op, dtype), strict=True)
+        ]
     worst = int(np.argmax(errors))
     return errors[worst], float(xs[worst])

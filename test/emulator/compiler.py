@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -103,11 +104,14 @@ KERNEL_FLAGS = (
 )
 # a load whose value is used under a condition alone stays where the text has it
 CHECKED_FLAGS = ("-fsanitize=thread", "-Og", "-fno-tree-sink")
+# multiply-adds that round once, as NVRTC and clang for AMD GPUs make them
+CONTRACTED_FLAGS = ("-ffp-contract=fast", *(("-mfma",) if platform.machine() == "x86_64" else ()))
 
 
-def compile_module(source: str, *, checked: bool = False) -> bytes:
+def compile_module(source: str, *, checked: bool = False, contracted: bool = False) -> bytes:
     """C++ to a shared object, or its bytes from the cache. Raises KernelError."""
     flags = (*KERNEL_FLAGS, *(CHECKED_FLAGS if checked else ()))
+    flags += CONTRACTED_FLAGS if contracted else ()
     key = _cache_key("kernel", source, *flags)
     if (cached := diskcache.get("emulator", key)) is not None:
         return cached

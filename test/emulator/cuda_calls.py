@@ -55,11 +55,12 @@ class EmulatedDevice:
         name: str,
         *,
         checked: bool = False,
+        contracted: bool = False,
         dialect: str = "cuda",
         warp: int = 32,
     ) -> Any:
         """The kernel `name` of a text."""
-        code = compile_kernel(source, dialect, warp=warp, checked=checked)
+        code = compile_kernel(source, dialect, warp=warp, checked=checked, contracted=contracted)
         module = check(driver.cuModuleLoadData(code))
         return check(driver.cuModuleGetFunction(module, name.encode()))
 

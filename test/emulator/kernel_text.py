@@ -155,8 +155,13 @@ def to_cpp(source: str, dialect: str, *, warp: int = 32, checked: bool = False) 
 
 
 def compile_kernel(
-    source: str, dialect: str = "cuda", *, warp: int = 32, checked: bool = False
+    source: str,
+    dialect: str = "cuda",
+    *,
+    warp: int = 32,
+    checked: bool = False,
+    contracted: bool = False,
 ) -> bytes:
     """The module of a text, for `cuModuleLoadData`. Raises KernelError, NoCompilerError."""
     text = to_cpp(source, dialect, warp=warp, checked=checked)
-    return compiler.compile_module(text, checked=checked)
+    return compiler.compile_module(text, checked=checked, contracted=contracted)

@@ -249,3 +249,24 @@ def test_shuffles_of_metal_are_of_types_that_its_functions_take(
     if dtype.itemsize == 8 or dtype in {dtypes.bool, dtypes.bfloat16}:
         with pytest.raises(KernelError, match="types? that functions of SIMD groups take"):
             gpu.load(SHUFFLE.format(function="simd_shuffle", **texts), "reverse", dialect="metal")
+
+
+SUBNORMALS = {
+    "metal": """#include <metal_stdlib>
+kernel void f(device float *x [[buffer(0)]]) { x[0] = x[0] * x[1]; x[2] = x[2] * 1.0e20f; }""",
+    "hip": """extern "C" __global__
+void f(float *x) { x[0] = x[0] * x[1]; x[2] = x[2] * 1.0e20f; }""",
+}
+
+
+@pytest.mark.parametrize("dialect", SUBNORMALS)
+def test_kernels_of_metal_take_subnormals_for_zero(gpu: EmulatedDevice, dialect: str) -> None:
+    values = np.array([1e-30, 1e-10, 1e-40], np.float32)
+    pointer = gpu.upload(values)
+    gpu.launch(gpu.load(SUBNORMALS[dialect], "f", dialect=dialect), 1, 1, pointer)
+    gpu.synchronize()
+    found = gpu.download(pointer, values)[::2]
+    expected = values[0] * values[1], values[2] * np.float32(1e20)
+    np.testing.assert_array_equal(found, [0, 0] if dialect == "metal" else expected)
+    # the thread of the program computes as before
+    assert float(values[0] * values[1]) > 0

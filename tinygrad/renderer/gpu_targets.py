@@ -96,6 +96,7 @@ def apple_target(family: str = "apple7", units: int = 8) -> Target:
         "metal",
         family,
         dtypes=frozenset(dtypes.all) - {dtypes.float64},
+        has_subnormals=False,
         vector_registers=0,
         warp=32,
         block_threads=MAX_BLOCK_THREADS,
@@ -118,6 +119,7 @@ def opencl_target(
     shared_bytes: int = 32 << 10,
     max_arguments: int = 1024 // 8,
     has_float64: bool = True,
+    has_subnormals: bool = True,
 ) -> Target:
     """An OpenCL device; `card` names it and its driver. Its lanes do not shuffle."""
     lacks = frozenset() if has_float64 else frozenset({dtypes.float64})
@@ -125,6 +127,7 @@ def opencl_target(
         "opencl",
         card,
         dtypes=frozenset(dtypes.all) - lacks,
+        has_subnormals=has_subnormals,
         vector_registers=0,
         block_threads=min(block_threads, MAX_BLOCK_THREADS),
         grid_items=(1 << 31) - 1,

@@ -30,6 +30,8 @@ class Target:
     """The instruction set as its compiler names it: "sm_90a", "gfx942"."""
     dtypes: frozenset[DType] = frozenset(dtypes.all)
     """The dtypes that the machine computes with or converts."""
+    has_subnormals: bool = True
+    """Whether float32 has subnormal numbers, rather than zeros in their place."""
     threads: int = 1
     """CPU threads that share a grid, which has a few work items for each; 1 on GPUs."""
     vector_bytes: int = 16

@@ -175,6 +175,7 @@ class CLDevice(Compiled):
             shared_bytes=card.local_mem_size,
             max_arguments=card.max_parameter_size // ARGUMENT_BYTES,
             has_float64=card.double_fp_config != 0,
+            has_subnormals=bool(card.single_fp_config & cl.device_fp_config.DENORM),
         )
         super().__init__(
             name,

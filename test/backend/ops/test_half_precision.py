@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tinygrad import GlobalCounters, Tensor, dtypes, nn
+from tinygrad import Device, GlobalCounters, Tensor, dtypes, nn
 from tinygrad.dtype import DType
 from tinygrad.nn.state import get_parameters
 
@@ -202,7 +202,8 @@ def test_saturated_functions_have_finite_values_and_gradients() -> None:
     tails = [math.exp(y) * (2 + y) for y in (-50, -17)]
     np.testing.assert_allclose(x.grad.numpy(), [*tails, 2, 2], rtol=1e-5)
     # subnormal results of saturated sigmoids
-    assert 7e-40 < Tensor([-90.0]).sigmoid().item() < 9e-40
+    found = Tensor([-90.0]).sigmoid().item()
+    assert 7e-40 < found < 9e-40 if Device[Device.DEFAULT].target.has_subnormals else found == 0
 
 
 def test_a_product_that_is_not_summed_is_rounded() -> None:

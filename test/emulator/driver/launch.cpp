@@ -8,6 +8,7 @@
 #include "block.h"
 #include "checks.h"
 #include "faults.h"
+#include "float_mode.h"
 #include "memory.h"
 #include "report.h"
 #include "settings.h"
@@ -110,6 +111,7 @@ void Launch::run_workers(size_t workers) {
     if (!module_->copy(i, &unloadable)) return fail(LAUNCH_OUT_OF_RESOURCES, unloadable);
   }
   auto work = [&](size_t worker) {
+    FloatMode mode(module_->loaded_copy(0).kernel(name_)->takes_subnormals_for_zero);
     Block::start_launch();
     std::string error;
     Fault fault = run_until_fault([&] {

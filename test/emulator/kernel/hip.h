@@ -10,6 +10,7 @@
 #include "warp.h"
 
 #define EMULATOR_SHARED_BYTES (64 << 10)
+#define EMULATOR_TAKES_SUBNORMALS_FOR_ZERO 0
 
 #define __global__ extern "C"
 #define __device__

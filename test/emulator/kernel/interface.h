@@ -81,6 +81,7 @@ struct KernelInfo {
   unsigned warp;
   unsigned checked;       // whether each access is checked
   unsigned shared_bytes;  // how much shared memory it may have without asking for more
+  unsigned takes_subnormals_for_zero;
 };
 
 // The static shared memory of a module, in the symbol emulated_shared.

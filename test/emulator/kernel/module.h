@@ -95,4 +95,5 @@ Parameters<A...> parameters_of(void (*)(A...));
       cluster,                                                                            \
       warp,                                                                               \
       checked,                                                                            \
-      EMULATOR_SHARED_BYTES}
+      EMULATOR_SHARED_BYTES,                                                              \
+      EMULATOR_TAKES_SUBNORMALS_FOR_ZERO}
