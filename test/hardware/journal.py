@@ -153,6 +153,8 @@ def supervise(
     while time.monotonic() < end:
         worker = _Worker(command, journal, log, environment)
         why = worker.wait(limit_s, end)
+        if not why and not worker.is_done:
+            journal.append(unfinished=worker.running or "its start", output=worker.output())
         if worker.is_done or not why:
             return
         if worker.running:
@@ -199,10 +201,10 @@ class _Worker:
             if now > last + limit:
                 stacks = self._show_stacks()
                 self._kill()
-                return f"no answer for {limit:.0f} s\n{stacks}{self._output()}"
+                return f"no answer for {limit:.0f} s\n{stacks}{self.output()}"
         self._read()
         _stacks(self.process.pid).unlink(missing_ok=True)
-        return f"the process ended with status {self.process.returncode}\n{self._output()}"
+        return f"the process ended with status {self.process.returncode}\n{self.output()}"
 
     def _read(self) -> bool:
         """Reads the lines that the worker appended; returns whether there are any."""
@@ -241,6 +243,6 @@ class _Worker:
             self.process.wait(KILL_S)
         _stacks(self.process.pid).unlink(missing_ok=True)
 
-    def _output(self) -> str:
+    def output(self) -> str:
         """The end of what the process printed; of several workers with one log, also theirs."""
         return self.log.read_bytes()[self.log_start :].decode(errors="replace")[-MAX_TEXT:]

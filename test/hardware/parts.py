@@ -142,7 +142,9 @@ def run_for(command: Sequence[str], end: float) -> tuple[int | None, str]:
             check=False,
             cwd=ROOT,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        return None, f"{(error.stdout or b'').decode(errors='replace')}\nTimeoutExpired: {error}"
+    except OSError as error:
         return None, f"{type(error).__name__}: {error}"
     return done.returncode, done.stdout.decode(errors="replace")
 

@@ -33,6 +33,8 @@ def summary(out: Path, names: Sequence[str]) -> Iterator[str]:
     yield from failures("Failures", failed)
     yield from failures("Failed tests", [x for x in tests if "failed" in x])
     yield from again([x for x in Journal(out / "tests.jsonl").lines() if "again" in x])
+    yield from unfinished(Journal(out / "results.jsonl").lines())
+    yield from unfinished(Journal(out / "tests.jsonl").lines())
     yield from benchmarks(found["benchmark"])
     yield from candidate_times(found["times"])
 
@@ -114,6 +116,14 @@ def again(lines: Sequence[Values]) -> Iterator[str]:
         yield f"{len(lines)} of them ran once more, alone; {len(passed)} passed then."
         yield from (f"- `{name}` passed" for name in passed)
         yield ""
+
+
+def unfinished(lines: Sequence[Values]) -> Iterator[str]:
+    """What the workers did for which the time was over."""
+    for line in lines:
+        if "unfinished" in line:
+            yield f"When the time was over, worker {line['worker']} was at: {line['unfinished']}"
+            yield ""
 
 
 def benchmarks(lines: Sequence[Values]) -> Iterator[str]:

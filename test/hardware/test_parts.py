@@ -45,7 +45,7 @@ work(jobs.items(), Journal(Path(sys.argv[1])))
 def test_a_job_that_dies_or_hangs_fails_alone(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     command = [sys.executable, "-c", WORKER, str(path)]
-    supervise(command, Journal(path), 2, time.monotonic() + 60, tmp_path / "log")
+    supervise(command, Journal(path), 2, time.monotonic() + 240, tmp_path / "log")
     found = {line["name"]: line for line in results(path)}
     assert list(found) == ["right", "raises", "dies", "hangs", "last"]
     assert (found["right"]["value"], found["last"]["value"]) == (1, 2)
@@ -58,9 +58,19 @@ def test_a_job_that_dies_or_hangs_fails_alone(tmp_path: Path) -> None:
 def test_a_worker_that_does_not_start_is_not_started_again(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     command = [sys.executable, "-c", "import no_such_module"]
-    supervise(command, Journal(path), 2, time.monotonic() + 60, tmp_path / "log")
+    supervise(command, Journal(path), 2, time.monotonic() + 240, tmp_path / "log")
     (line,) = results(path)
     assert main_line(line["failed"]) == "ModuleNotFoundError: No module named 'no_such_module'"
+
+
+@pytest.mark.slow
+def test_what_runs_when_the_time_is_over_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    program = WORKER.replace("raises,", "lambda: time.sleep(1000),")
+    command = [sys.executable, "-c", program, str(path)]
+    supervise(command, Journal(path), 100, time.monotonic() + 30, tmp_path / "log")
+    assert [x["name"] for x in results(path)] == ["right"]
+    assert "was at: raises" in "\n".join(summary(tmp_path, []))
 
 
 def test_a_line_that_is_half_written_is_not_read(tmp_path: Path) -> None:
