@@ -44,6 +44,9 @@ BOX_SOURCES = tuple(
 BOX_PLACES = ((-3, 2, -1, 1, 0), (8, 0, 1, 0, 1))
 """Coordinates of two boxes."""
 
+DYNAMIC_BYTES = 160 << 10
+"""More than a kernel has without asking for it, and less than on an A100."""
+
 BOX_COPIES = [(len(x.box), blocks) for x in BOX_SOURCES for blocks in (1, 2)]
 """Ranks, and blocks that a box is copied to."""
 
@@ -70,6 +73,8 @@ class Check:
     """Tensor maps, `map0` and so on, each with the number of its argument."""
     cluster: int = 1
     """Blocks that run together."""
+    shared: int = 0
+    """Bytes of dynamic shared memory."""
 
     @property
     def source(self) -> str:
@@ -155,6 +160,15 @@ def _positions() -> list[Check]:
             "out[i] = warp_shuffle(a[i], t / 2);",
             (np.arange(32, dtype=np.int64) << 40,),
             np.zeros(32, np.int64),
+        ),
+        Check(
+            "dynamic shared memory",
+            "extern __shared__ __align__(1024) unsigned char s[];\n"
+            f"  s[(t + 1) * {DYNAMIC_BYTES // 32} - 1] = t; block_barrier();\n"
+            f"  out[t] = s[(32 - t) * {DYNAMIC_BYTES // 32} - 1] + shared_address(s) % 1024;",
+            (),
+            np.zeros(32, np.int32),
+            shared=DYNAMIC_BYTES,
         ),
         Check("constants", "out[t] = t % 2 ? INFINITY : NAN;", (), np.zeros(32, np.float32)),
     ]
@@ -258,8 +272,12 @@ def _asynchronous_products() -> list[Check]:
         pack = _half_pairs if x.operand is dtypes.float16 else _bfloat16_pairs
         a, b = (pack(_integers(rows * 64)).view(np.uint16) for rows in (64, 256))
         sums = _integers(128 * x.c.count)
-        # all rows of a panel: those of the instruction, or 16 along the reduction
-        for order, panels in (("<0, 1>", (8192, 2048)), ("<1, 0>", (2048, 8 * 4096))):
+        # the second step of a stage: all rows of a panel are those of the instruction, and elements
+        # 16 to 31 of a row are read, or a panel has 32 rows, of which the last 16 are
+        for order, panels, first in (
+            ("<0, 1>", (8192, 4096), (16, 16 * 64)),
+            ("<1, 0>", (4096, 8 * 4096), (16 * 64, 16)),
+        ):
             body = (
                 "__shared__ __align__(1024) unsigned short s[64 * 64 + 256 * 64];\n"
                 "  for (int x = t; x < 64 * 64; x += 128) s[x] = a[x];\n"
@@ -267,8 +285,8 @@ def _asynchronous_products() -> list[Check]:
                 f"  float sums[{x.c.count}];\n"
                 f"  for (int x = 0; x < {x.c.count}; x++) sums[x] = c[t * {x.c.count} + x];\n"
                 "  async_fence(); block_barrier(); wgmma_begin();\n"
-                f"  {x.name}{order}(sums, matrix_descriptor(s, {panels[0]}),\n"
-                f"    matrix_descriptor(s + 64 * 64, {panels[1]}));\n"
+                f"  {x.name}{order}(sums, matrix_descriptor(s + {first[0]}, {panels[0]}),\n"
+                f"    matrix_descriptor(s + 64 * 64 + {first[1]}, {panels[1]}));\n"
                 "  wgmma_commit(); wgmma_wait<0>(sums);\n"
                 f"  for (int x = 0; x < {x.c.count}; x++) out[t * {x.c.count} + x] = sums[x];"
             )
@@ -279,9 +297,24 @@ def _asynchronous_products() -> list[Check]:
 
 def _boxes() -> list[Check]:
     """Boxes that are partly outside of a tensor, in two phases of an mbarrier. Of a cluster, each
-    block copies one of them to both.
+    block copies one of them to both. A box of floats of all magnitudes is rounded to TF32.
     """
-    made = []
+    floats = _random_floats(512)
+    made = [
+        Check(
+            "box of float32 rounded to TF32",
+            "__shared__ __align__(1024) float s[512];\n"
+            "  __shared__ unsigned long long m[1];\n"
+            "  if (t == 0) mbarrier_init(m);\n  async_fence(); block_barrier();\n"
+            "  if (t == 0) mbarrier_expect(m, 2048);\n"
+            "  if (t == 0) copy_box_2d(s, m, map0, 0, 0);\n  mbarrier_wait(m, 0);\n"
+            "  for (int x = t; x < 512; x += 32) out[x] = s[x];",
+            (floats,),
+            np.zeros(512, np.float32),
+            architecture="sm_90a",
+            maps=((1, TensorMap(4, 0, (32, 16), (128,), (32, 16), rounds_to_tf32=True)),),
+        )
+    ]
     values = np.arange(1, 4321, dtype=np.uint16)
     for source, (rank, blocks) in (
         (x, y) for x in BOX_SOURCES for y in BOX_COPIES if y[0] == len(x.box)

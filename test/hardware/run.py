@@ -19,7 +19,7 @@ def run(check: Check, device: str) -> np.ndarray:
         buffer = Buffer(device, array.nbytes, dtypes.uint8).allocate()
         buffer.copyin(memoryview(array).cast("B"))
         buffers.append(buffer)
-    program(*buffers, launch=LaunchShape(check.blocks, check.threads, 0, check.maps))
+    program(*buffers, launch=LaunchShape(check.blocks, check.threads, check.shared, check.maps))
     found = np.empty_like(check.out)
     buffers[0].copyout(memoryview(found).cast("B"))
     return found

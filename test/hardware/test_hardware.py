@@ -67,6 +67,8 @@ def test_the_emulators_values_are_those_of_numpy() -> None:
             "bfloat16 of float32": floats.astype(ml_dtypes.bfloat16).view(np.uint16),
             "TF32 of float32": (floats.view(np.uint32) + 0x1000) & ~np.uint32(0x1FFF),
             "shuffle of 64 bits": (t // 2).astype(np.int64) << 40,
+            "dynamic shared memory": (31 - t).astype(np.int32),
+            "box of float32 rounded to TF32": _rounded_row_of_boxes(by_name),
             "constants": np.where(t % 2, np.inf, np.nan).astype(np.float32),
         }
     for name, values in expected.items():
@@ -90,6 +92,15 @@ def test_the_emulators_values_are_those_of_numpy() -> None:
     wrong = found["barrier"].copy()
     wrong[3] += 1
     assert "1 of 256 differ, first at 3" in differences(by_name["barrier"], wrong, found["barrier"])
+
+
+def _rounded_row_of_boxes(by_name: dict[str, intrinsics.Check]) -> np.ndarray:
+    """Floats to 10 bits of the mantissa, ties to even, in swizzled rows of 32."""
+    (floats,) = by_name["box of float32 rounded to TF32"].inputs
+    bits = floats.view(np.uint32)
+    rounded = bits + 0xFFF + (bits >> 13 & 1) & np.uint32(0xFFFFE000)
+    rows = np.where(np.isfinite(floats), rounded, bits).view(np.float32).reshape(16, 8, 4)
+    return np.stack([rows[i, np.arange(8) ^ i % 8] for i in range(16)]).reshape(-1)
 
 
 def _boxes_of_numpy(source: TensorMap) -> np.ndarray:
