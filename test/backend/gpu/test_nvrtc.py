@@ -154,6 +154,15 @@ def test_float32_products_are_fused_multiply_adds():
     assert dtypes.float32.itemsize * counts["LDS"] < counts["FFMA"]
 
 
+@pytest.mark.parametrize("dtype", [BF16, dtypes.float16], ids=lambda x: x.name)
+def test_narrow_floats_are_converted_where_there_are_no_matrix_instructions(dtype):
+    target = nvidia_target("sm_75")
+    assert not target.matrix
+    for build in (lambda x: x * 2, lambda x: x @ x):
+        for kernel in of_one("narrow", build, (256, 256), dtype=dtype).kernels(target):
+            assert nvrtc.compile_for("sm_75", kernel.source).spills == 0
+
+
 @pytest.mark.skipif(nvrtc.disassembler() is None, reason="nvdisasm is not installed")
 def test_integers_that_wrap_around_are_compared():
     """NVRTC takes it that signed integers do not overflow: it would compute neither."""

@@ -43,10 +43,15 @@ __device__ inline unsigned short bits_of_bfloat16(bfloat16 x) { return x.bits; }
 
 __device__ inline float bfloat16_to_float(bfloat16 x) { return __int_as_float(x.bits << 16); }
 
-// To nearest, ties to even.
+// To nearest, ties to even. GPUs before sm_80 have no instruction for it.
 __device__ inline bfloat16 float_to_bfloat16(float x) {
   bfloat16 result;
+#if __CUDA_ARCH__ >= 800
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(x));
+#else
+  unsigned int bits = __float_as_uint(x);
+  result.bits = x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+#endif
   return result;
 }
 
