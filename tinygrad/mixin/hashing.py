@@ -93,7 +93,7 @@ class HashMixin(GatherMixin, CastMixin):
         >>> Tensor(b"abc").hash().shape
         (16,)
         """
-        data = self.flatten().contiguous().bitcast(dtypes.uint8)
+        data = self.detach().flatten().contiguous().bitcast(dtypes.uint8)
         while True:
             size = int(data.shape[0])
             chunks = max(1, -(-size // CHUNK))

@@ -1,7 +1,8 @@
 """In-place operators: `x += y` assigns `x + y` to `x`.
 
 Input: a tensor, and a tensor or a number. Output: the same tensor. Its views see the new content,
-as after `assign`. Raises ValueError if the result has another shape or dtype.
+as after `assign`. Raises ValueError if the result has another shape or dtype. Invariant: what the
+gradient of the operation needs of the overwritten content is kept, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -11,6 +12,11 @@ from typing import Any, Self
 from tinygrad.errors import ArgumentError
 from tinygrad.mixin.linalg.matmul import MatmulMixin
 from tinygrad.mixin.memory.storage import StorageMixin
+from tinygrad.storage.aliases import whole_value
+from tinygrad.storage.gradients.grad_mode import Leaf, gradients_disabled
+from tinygrad.storage.live_tensors import TensorBase
+from tinygrad.storage.placement import in_own_memory
+from tinygrad.storage.views import is_whole_memory, written_target
 
 
 class InplaceMixin(MatmulMixin, StorageMixin):
@@ -27,6 +33,17 @@ class InplaceMixin(MatmulMixin, StorageMixin):
             )
         return self.assign(result)
 
+    def _kept_for(self, x: Any) -> Self:
+        """This tensor; a copy of it if the gradient by `x` needs its content in memory, which is
+        about to be overwritten.
+        """
+        is_needed = isinstance(x, TensorBase) and x._requires_grad and self.is_floating_point()
+        if not is_needed or isinstance(self._requires_grad, Leaf) or gradients_disabled():
+            return self
+        if not is_whole_memory(written_target(whole_value(self))):
+            return self
+        return self._derive(in_own_memory(self.uop))
+
     def __iadd__(self, x: Any) -> Self:
         return self._updated(self + x)
 
@@ -34,19 +51,19 @@ class InplaceMixin(MatmulMixin, StorageMixin):
         return self._updated(self - x)
 
     def __imul__(self, x: Any) -> Self:
-        return self._updated(self * x)
+        return self._updated(self._kept_for(x) * x)
 
     def __itruediv__(self, x: Any) -> Self:
-        return self._updated(self / x)
+        return self._updated(self._kept_for(x) / x)
 
     def __ifloordiv__(self, x: Any) -> Self:
         return self._updated(self // x)
 
     def __imod__(self, x: Any) -> Self:
-        return self._updated(self % x)
+        return self._updated(self._kept_for(x) % x)
 
     def __ipow__(self, x: Any) -> Self:
-        return self._updated(self**x)
+        return self._updated(self._kept_for(x) ** x)
 
     def __imatmul__(self, x: Self) -> Self:
         return self._updated(self @ x)

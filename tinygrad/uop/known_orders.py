@@ -1,4 +1,4 @@
-"""What is known of graphs, while many passes walk them.
+"""Topological orders, computed once while many passes walk the same graph.
 
 Input: a block of code. Output: in it, the topological order of a whole graph, a SINK, is computed
 once, and passes share tables of what they found of nodes. Invariant: nothing is kept after the

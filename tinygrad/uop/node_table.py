@@ -1,4 +1,4 @@
-"""Facts beside the graph: tables whose keys are nodes, and keep none of them alive.
+"""Weak tables keyed by nodes, for facts about nodes that are not part of the graph.
 
 Input: nodes, and what is known of them. Output: the same by node. Invariant: an entry lives as long
 as its node. The entries of a node are in the node itself, so a look-up is one of a small

@@ -162,3 +162,8 @@ def test_hash_is_a_tree_of_shake_128() -> None:
     leaves = [hashlib.shake_128(data[i : i + 4096]).digest(16) for i in range(0, 1 << 20, 4096)]
     expected = hashlib.shake_128(b"".join(leaves)).digest(16)
     assert Tensor(b"abc").hash().numpy().tobytes() == expected
+
+
+def test_a_parameter_may_be_hashed() -> None:
+    parameter = Tensor([1.0, 2.0], requires_grad=True)
+    assert parameter.hash().tolist() == Tensor([1.0, 2.0]).hash().tolist()

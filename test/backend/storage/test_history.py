@@ -615,6 +615,43 @@ def test_a_gradient_may_need_the_content_before_a_lazy_write(device: Any) -> Non
     np.testing.assert_allclose(x.numpy(), old * w.numpy(), 1e-6)
 
 
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_copy_of_written_memory_keeps_its_history(is_written: bool) -> None:
+    w, x = leaf(3), Tensor.ones(4, 3).contiguous().realize()
+    x[::2] += w[0]
+    y = x.clone()
+    if is_written:
+        x[:, 1] = 2
+    y.realize().sum().backward()
+    assert w.grad.tolist() == [6, 0, 0]
+
+
+def test_older_content_of_a_tensor_that_is_a_leaf_no_longer_leads_nowhere() -> None:
+    w, x = leaf(3), Tensor.ones(4, 3).contiguous().realize()
+    y = x + w
+    x[2, 1] += 1
+    x[1:] += y.mean()
+    x.sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), [3, 3, 3], 1e-6)
+
+
+@pytest.mark.parametrize("index", [..., slice(1, 3), (0, 1)], ids=str)
+@pytest.mark.parametrize("look", [lambda x: x, Tensor.realize], ids=["lazy", "realized"])
+def test_in_place_products_keep_what_their_gradient_needs(look: Look, index: Any) -> None:
+    for update, expected in (
+        ("x[i] *= w", lambda x, w: x),
+        ("x[i] /= w", lambda x, w: -x / w**2),
+        ("x[i] **= w", lambda x, w: x**w * np.log(x)),
+        ("x[i] %= w", lambda x, w: -np.floor(x / w)),
+    ):
+        array = np.array([[0.5, 2.5, 3.0], [7.0, 1.5, 2.0], [2.0, 3.0, 0.25]], np.float32)
+        x, w = Tensor(array).realize(), Tensor(1.25, requires_grad=True)
+        exec(update, {"x": x, "w": w, "i": index})
+        look(x).sum().backward()
+        wanted = expected(array[index].astype(np.float64), 1.25).sum()
+        assert w.grad.item() == pytest.approx(wanted, rel=1e-5), update
+
+
 # ---- accumulation ----
 
 

@@ -1,4 +1,4 @@
-"""Known references: whether anything but known tensors refers to some memory.
+"""Reference counts: whether anything but known tensors refers to some memory.
 
 The reference count of each BUFFER, and of each view of it, is compared with the number of
 references that the known objects hold. A larger count is a lazy value, or another tensor, that

@@ -1,4 +1,4 @@
-"""All-gather what is scattered, where that sends less than an all-reduce of the results.
+"""Scatters of sharded values: all-gather the values where that sends less than reducing results.
 
 Input and output: a tensor graph. A scatter of values that are sharded along the index leaves a
 partial value of all rows on each device. Where few rows are written, as in the gradient of an

@@ -1,8 +1,8 @@
-"""Of several all-reduces of views of one value, one is done: the others become views of its result,
-resharded where they have another layout.
+"""Merge all-reduces of views of one value: one is kept, the others become views of its result.
 
-Input and output: a tensor graph whose reshapes and permutes were sunk below its all-reduces.
-Invariant: every value keeps its shape, dtype and device.
+These are resharded where they have another layout. Input and output: a tensor graph whose reshapes
+and permutes were sunk below its all-reduces. Invariant: every value keeps its shape, dtype and
+device.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Sink cheap producers below a scatter, so that each shard is computed in place.
 
 Input: a tensor graph. Output: the same graph, in which a COPY of an expression of few elements to a
-sharded layout is replaced by copies of those elements and the expression on each device. Initial
-weights that are sharded after their creation are so created as shards, and no device holds a full
-one. Invariant: every value keeps its shape, dtype and device.
+sharded layout is replaced by copies of those elements and the expression on each device. So
+initial weights that are sharded after their creation are computed shard by shard, and no device
+holds a whole one. Invariant: every value keeps its shape, dtype and device.
 """
 
 from __future__ import annotations

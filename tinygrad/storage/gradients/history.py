@@ -79,6 +79,14 @@ class Histories(KnownHistories):
             if leaf is not None and view_base(node) is leaf
         }
 
+    def define(self, buffer: UOp, definition: UOp) -> None:
+        """Add the definition of a BUFFER. It is a leaf no longer, nor are its older contents."""
+        super().define(buffer, definition)
+        if self._leaves:
+            for old, leaf in list(self._leaves.items()):
+                if leaf() is buffer:
+                    self._leaves.pop(old)
+
     # ---- values that were stored ----
 
     def to_keep(

@@ -77,11 +77,12 @@ class UndecidedValues:
         ]
 
     def is_data(self, write: UOp, view: UOp, wanted: WantedNodes) -> bool:
-        """Whether no gradient may be wanted through an undecided write: the memory has no history,
-        and the value neither is nor depends on a tensor that may require a gradient.
+        """Whether no gradient may be wanted through an undecided write: neither the memory nor the
+        value has a history, and the value neither is nor depends on a tensor that may require a
+        gradient.
         """
         memory, value = view_base(view), write.src[1]
-        if memory in self.histories.definitions or memory in self.histories.lost:
+        if any(is_in_any(x, self.histories.tables) for x in (memory, value)):
             return False
         if wanted.is_required(value):
             return False
