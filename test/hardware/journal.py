@@ -25,7 +25,7 @@ from test.emulator import emulated_cuda
 from tinygrad.device import Device
 
 POLL_S = 0.05
-START_S = 120.0
+START_S = 180.0
 """How long a worker may take until its first job."""
 KILL_S = 10.0
 """How long a process may take to end that was killed."""
@@ -161,7 +161,7 @@ def supervise(
             journal.finish(worker.running, failed=why)
         elif not worker.has_begun:
             # the next would not get further
-            journal.finish("start of a worker", failed=why)
+            journal.finish(f"start of worker {journal.worker}", failed=why)
             return
 
 
@@ -201,6 +201,8 @@ class _Worker:
             if now > last + limit:
                 stacks = self._show_stacks()
                 self._kill()
+                # it may have gone on meanwhile
+                self._read()
                 return f"no answer for {limit:.0f} s\n{stacks}{self.output()}"
         self._read()
         _stacks(self.process.pid).unlink(missing_ok=True)

@@ -68,6 +68,7 @@ TESTS = (
     "codegen/test_custom_kernel.py",
     "schedule",
     "onnx",
+    "gpu/test_cuda_runtime.py",
     "gpu/test_block_products.py",
     "gpu/test_thread_mapping.py",
 )

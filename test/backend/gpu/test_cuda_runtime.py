@@ -109,6 +109,13 @@ def gpu() -> Iterator[Any]:
     return Gpu("CUDA:77", 0)
 
 
+@pytest.fixture
+def several_gpus() -> None:
+    """Devices of the default kind that are GPUs of their own."""
+    if len({Device[name].gpu.ordinal for name in device_names(2)}) == 1:
+        pytest.skip("the devices are on one GPU")
+
+
 @only_cuda
 def test_a_target_has_the_limits_of_the_opened_gpu() -> None:
     target = Device[nth(0)].target
@@ -271,7 +278,7 @@ def test_threads_share_gpus() -> None:
 
 
 @only_cuda
-def test_finalizers_leave_the_context_of_the_thread() -> None:
+def test_finalizers_leave_the_context_of_the_thread(several_gpus: None) -> None:
     from tinygrad.runtime.support.cuda.driver import driver
 
     first, second = (Device[name] for name in device_names(2))
@@ -402,7 +409,9 @@ def test_without_graphs_a_replay_launches_one_by_one_and_says_why(
 
 
 @only_cuda
-def test_links_are_those_that_the_driver_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_are_those_that_the_driver_reports(
+    several_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tinygrad.runtime.support.cuda import topology as cuda_topology
 
     names = device_names(4)
