@@ -12,6 +12,8 @@ from tinygrad.settings import CPU_ARCH, thread_count
 AVX512_BYTES, AVX2_BYTES, SSE_BYTES = 64, 32, 16
 LEVELS = {"x86-64-v2": SSE_BYTES, "x86-64-v3": AVX2_BYTES, "x86-64-v4": AVX512_BYTES}
 """The vectors of the levels of x86-64, in bytes."""
+MASKED_ITEMSIZES = {SSE_BYTES: SSE_BYTES, AVX2_BYTES: 4, AVX512_BYTES: 1}
+"""The smallest lanes that vectors of a width mask. SSE has no masks, so every lane is too small."""
 SCRATCH_BYTES = 1 << 20
 SCRATCH_ALIGNMENT = 64
 
@@ -30,6 +32,8 @@ def _cpu_target(dialect: str, vector_bytes: int, threads: int) -> Target:
         threads=threads,
         vector_bytes=vector_bytes,
         vector_registers=vector_registers(vector_bytes),
+        has_broadcast=vector_bytes == AVX512_BYTES,
+        min_masked_itemsize=MASKED_ITEMSIZES[vector_bytes],
         has_scatter=vector_bytes == AVX512_BYTES,
         shared_bytes=SCRATCH_BYTES,
     )
@@ -53,6 +57,10 @@ def host_cpu() -> CPU:
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features()
+    if features.get("avx"):
+        # its instructions have no form for wide vectors; mixed with these, each takes a hundred
+        # cycles or more
+        features["sse4a"] = False
     if all(features.get(name) for name in ("avx512f", "avx512vl", "avx512bw", "avx512dq")):
         vector_bytes = AVX512_BYTES
     else:

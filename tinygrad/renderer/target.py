@@ -38,6 +38,10 @@ class Target:
     """Bytes of the widest load worth using; 1 means no vectors."""
     vector_registers: int = 16
     """Vector registers, an upper bound for the accumulators and operands of a register tile."""
+    has_broadcast: bool = False
+    """Whether vector arithmetic broadcasts an operand that is a scalar in memory."""
+    min_masked_itemsize: int = 1
+    """The smallest itemsize of lanes that an instruction loads or stores under a mask."""
     has_scatter: bool = False
     """Whether an instruction stores the lanes of a vector to different addresses."""
     warp: int = 1

@@ -160,6 +160,36 @@ def test_masked_vectors_far_outside_of_their_buffer_read_its_start(
     numpy.testing.assert_array_equal(arrays[0], numpy.pad(arrays[1], padding))
 
 
+@pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.bool, dtypes.float16, dtypes.float32])
+@pytest.mark.parametrize("vector_bytes", [16, 32, 64])
+def test_lanes_without_a_masking_instruction_are_tested_together(
+    dtype: DType, vector_bytes: int
+) -> None:
+    target = host_target("llvm", vector_bytes)
+    # vectors of which all lanes, some and none lie inside, in memory that is not exceeded
+    rows, columns, padding = 3, 71, 70
+    b = Build()
+    y, x = b.loops(rows, columns + 2 * padding)
+    valid = (x < padding).ne(True) & (x < padding + columns)
+    other = UOp.const(dtype, 1)
+    pixel = buffer(1, rows * columns, dtype).index(y * columns + x - padding, valid).load(other)
+    where = buffer(0, rows * (columns + 2 * padding), dtype)
+    place = where.index(y * (columns + 2 * padding) + x, (x < 3).ne(True))
+    kernel = sink(place.store(pixel, y, x))
+    renderer = LLVMRenderer(target)
+    source = get_program(kernel, renderer).source
+    is_together = dtype.itemsize < target.min_masked_itemsize
+    assert ("vector.reduce.and" in source) == is_together
+    assert ("label %loaded" in source) == ("label %stored" in source) == is_together
+    array = numpy.random.default_rng(0).integers(0, 2, (rows, columns))
+    array = array.astype(to_numpy_dtype(dtype))
+    expected = numpy.pad(array, ((0, 0), (padding, padding)), constant_values=1)
+    expected[:, :3] = 0
+    result = numpy.zeros_like(expected)
+    Runner(kernel, renderer)({0: result, 1: array})
+    numpy.testing.assert_array_equal(result, expected)
+
+
 def test_masked_stores_of_one_lane_become_scalar_stores() -> None:
     call = "call void @llvm.masked.store.v4i8.p0(<4 x i8> %x, ptr align 1 %p.1, <4 x i1> <{}>)"
     mask = ["i1 false"] * 4

@@ -49,6 +49,11 @@ def test_kernels_are_compiled_for_a_level_of_x86_64(level: str, llvm: str) -> No
     assert done.stdout.strip() == level, done.stderr
 
 
+def test_no_instruction_of_sse4a_is_mixed_with_wide_vectors() -> None:
+    features = host_cpu().features.split(",")
+    assert "+sse4a" not in features or "+avx" not in features
+
+
 def test_a_level_that_the_machine_lacks_is_an_error() -> None:
     if host_cpu().vector_bytes == max(LEVELS.values()):
         pytest.skip("this machine has every level")

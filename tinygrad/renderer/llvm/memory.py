@@ -3,6 +3,9 @@
 Input: a `Writer`, and a node whose sources are written. Output: its instructions. Invariant: an
 address whose condition is false is not accessed.
 
+Where no instruction masks lanes of a size, LLVM tests and accesses each lane alone. So a branch
+decides whether all lanes are valid, which nearly all vectors of a nest are, or none is.
+
 A processor takes a hundred cycles or more to find that a masked vector without a valid lane must
 not fault, if its page is not mapped. So where many such vectors lie outside of the buffer, as those
 of each operand of a concatenation, the address of the first element takes their place.
@@ -99,14 +102,23 @@ def _is_often_outside(address: UOp) -> bool:
 
 def _inside(w: Writer, address: UOp, valid: str) -> str:
     """The address of a masked vector, or that of the first element if no lane is valid."""
-    condition = address.src[2]
-    if condition.dtype.count > 1:
-        kind = value_type(condition.dtype)
-        name = f"llvm.vector.reduce.or.{mangled(condition.dtype)}"
-        some = w.call(dtypes.bool, name, (kind, valid))
-    else:
-        some = w.names[condition]
+    some = _reduced(w, address, valid, "or")
     return w.assign(f"select i1 {some}, ptr {w.names[address]}, ptr {w.names[address.src[0]]}")
+
+
+def _tests_each_lane(w: Writer, address: UOp, stored: DType) -> bool:
+    """Whether LLVM would test the lanes of a masked vector one by one."""
+    is_known = len(address.src) == 2 or address.src[2].op is Ops.CONST
+    return not is_known and stored.scalar().itemsize < w.target.min_masked_itemsize
+
+
+def _reduced(w: Writer, address: UOp, valid: str, op: str) -> str:
+    """Whether all lanes of a mask are valid, for "and", or some, for "or"."""
+    condition = address.src[2]
+    if condition.dtype.count == 1:
+        return w.names[condition]
+    name = f"llvm.vector.reduce.{op}.{mangled(condition.dtype)}"
+    return w.call(dtypes.bool, name, (value_type(condition.dtype), valid))
 
 
 def _masked_load(w: Writer, u: UOp, stored: DType, form: str) -> str:
@@ -122,7 +134,22 @@ def _masked_load(w: Writer, u: UOp, stored: DType, form: str) -> str:
     name = f"llvm.masked.{form}.{mangled(stored)}.{f'v{count}p0' if form == 'gather' else 'p0'}"
     w.declare(kind, name, (pointers, mask, kind))
     target = f"{pointers} align {_alignment(u)} {where}"
-    return w.assign(f"call {kind} @{name}({target}, {mask} {valid}, {kind} {otherwise})")
+    masked = f"call {kind} @{name}({target}, {mask} {valid}, {kind} {otherwise})"
+    if form == "gather" or not _tests_each_lane(w, address, stored):
+        return w.assign(masked)
+    whole, partly, some, after = (w.new_label(x) for x in ("whole", "partly", "some", "loaded"))
+    w.emit(f"br i1 {_reduced(w, address, valid, 'and')}, label %{whole}, label %{partly}")
+    w.start_block(whole)
+    plain = w.assign(f"load {kind}, ptr {where}, align {_alignment(u)}")
+    w.emit(f"br label %{after}")
+    w.start_block(partly)
+    w.emit(f"br i1 {_reduced(w, address, valid, 'or')}, label %{some}, label %{after}")
+    w.start_block(some)
+    lanes = w.assign(masked)
+    w.emit(f"br label %{after}")
+    w.start_block(after)
+    sources = ((plain, whole), (otherwise, partly), (lanes, some))
+    return w.assign(f"phi {kind} " + ", ".join(f"[ {x}, %{block} ]" for x, block in sources))
 
 
 def _guarded_load(w: Writer, u: UOp, stored: DType) -> str:
@@ -175,7 +202,19 @@ def _masked_store(w: Writer, u: UOp, stored: DType, operand: str, form: str) -> 
     name = f"llvm.masked.{form}.{mangled(stored)}.{f'v{count}p0' if form == 'scatter' else 'p0'}"
     w.declare("void", name, (kind, pointers, mask))
     target = f"{pointers} align {_alignment(u)} {w.names[address]}"
-    w.emit(f"call void @{name}({kind} {operand}, {target}, {mask} {valid})")
+    masked = f"call void @{name}({kind} {operand}, {target}, {mask} {valid})"
+    if form == "scatter" or not _tests_each_lane(w, address, stored):
+        w.emit(masked)
+        return
+    whole, partly, after = (w.new_label(x) for x in ("whole", "partly", "stored"))
+    w.emit(f"br i1 {_reduced(w, address, valid, 'and')}, label %{whole}, label %{partly}")
+    w.start_block(whole)
+    w.emit(f"store {kind} {operand}, ptr {w.names[address]}, align {_alignment(u)}")
+    w.emit(f"br label %{after}")
+    w.start_block(partly)
+    w.emit(masked)
+    w.emit(f"br label %{after}")
+    w.start_block(after)
 
 
 def _store_lanes(w: Writer, u: UOp, stored: DType, operand: str) -> None:
