@@ -16,6 +16,7 @@ from tinygrad.codegen.analysis.ranges import (
     RangeFactory,
     clone_ranges,
     extent,
+    is_static,
     loops_of,
     substitute,
     with_loops,
@@ -79,9 +80,10 @@ def vectorize_fill(store: UOp, along: UOp, factory: RangeFactory) -> UOp:
         lanes //= 2
     if lanes < MIN_LANES:
         return store
-    root, outer, inner = split_axis(
-        UOp.sink(store), along, lanes, AxisType.VECTOR, factory, Fit.MASKED
-    )
+    # a vector that overlaps the one before needs no mask, which many CPUs store slowly
+    fits = is_static(along) and extent(along) >= lanes
+    fit = Fit.OVERLAP if fits else Fit.MASKED
+    root, outer, inner = split_axis(UOp.sink(store), along, lanes, AxisType.VECTOR, factory, fit)
     store = root.src[0]
     loops = [r for r in loops_of(store) if r is not inner]
     if outer is not None and loops[-1] is not outer:
