@@ -110,6 +110,24 @@ def test_a_very_long_reduction_is_blocked() -> None:
     assert any("blocks" in x for x in runner.program.applied)
 
 
+@pytest.mark.parametrize("k", [1000, 4096])
+def test_rows_that_share_cache_sets_are_few_in_a_tile(k: int) -> None:
+    # rows that are a multiple of 4096 bytes apart have one set of 8 lines
+    target = host_target("llvm", 64, threads=1)
+    (note,) = [
+        x for x in get_program(matmul(64, 64, k), LLVMRenderer(target)).applied if "tile" in x
+    ]
+    rows = int(note.split()[1])
+    assert (rows > 8) == (k == 1000), note
+
+
+def test_wide_broadcast_loads_make_tiles_of_two_or_more_vectors() -> None:
+    # an AVX2 core loads two operands in the time of two multiply-adds
+    target = host_target("llvm", 32, threads=1)
+    applied = get_program(matmul(64, 512, 128), LLVMRenderer(target)).applied
+    assert any("by 3 x 8 lanes" in x for x in applied), applied
+
+
 @pytest.mark.parametrize("vector_bytes", [16, 32, 64])
 def test_matmul_with_vectors_of_any_width(vector_bytes: int) -> None:
     check(matmul(40, 70, 90), matmul_arrays(40, 70, 90), vector_bytes=vector_bytes)

@@ -7,8 +7,11 @@ sums of products have one register tile, whose cost is that of all of them.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+import operator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tinygrad.codegen.analysis.accesses import index_of
@@ -18,13 +21,20 @@ from tinygrad.codegen.optimize.nest import points
 from tinygrad.codegen.optimize.staging import is_contiguous
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import ceildiv
-from tinygrad.renderer import Renderer
+from tinygrad.renderer import Renderer, Target
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
 # costs in cycles of a multiply-add of a full vector
 LOAD_VECTOR = 1.0
-LOAD_SCALAR = 0.5
+# a scalar that an instruction of its own broadcasts, and one that a multiply-add broadcasts
+LOAD_SCALAR, LOAD_OPERAND = 1.0, 0.5
+# the shortest step of a register tile, in which each multiply-add waits for the one before, and
+# the same where multiply-adds broadcast
+MIN_STEP, MIN_STEP_OF_OPERANDS = 8.0, 4.0
+# a scalar load of more rows in one set of the first-level cache than it has ways
+LOAD_CONFLICTING = 3.0
+CACHE_LINE, CACHE_SETS, CACHE_WAYS = 64, 64, 8
 MASK_SCALAR = 0.7
 MASK_VECTOR = 1.5
 COPY_CONTIGUOUS = 0.2
@@ -74,11 +84,14 @@ class Tiling:
 
 @dataclass(frozen=True)
 class _RowTile:
-    """Factors of the row axes, the rows of a tile, and the number of tiles."""
+    """Factors of the row axes, the rows of a tile, and the number of tiles; `conflicting` are the
+    numbers of the sums whose rows share too few sets of the first-level cache.
+    """
 
     factors: tuple[tuple[UOp, int], ...]
     rows: int
     tiles: int
+    conflicting: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,10 +145,17 @@ def _is_masked(operand: UOp) -> bool:
     return any(u.op is Ops.INDEX and len(u.src) > 2 for u in operand.toposort())
 
 
+def _is_staged(operand: UOp) -> bool:
+    """Whether an operand reads scratch memory, which masked loads fill."""
+    return any(u.op is Ops.STORE for u in operand.toposort())
+
+
 class _Operands:
     """The operands of one sum for one choice of the panel side, and what they cost."""
 
-    def __init__(self, contraction: Contraction, which: SumOfProducts, side: int) -> None:
+    def __init__(
+        self, contraction: Contraction, which: SumOfProducts, side: int, target: Target
+    ) -> None:
         self.contraction = contraction
         self.reduce = which.reduce
         self.reduction_size = which.reduction_size()
@@ -143,8 +163,11 @@ class _Operands:
         self.itemsize = max(self.reduce.dtype.itemsize, self.panel.dtype.itemsize)
         # staged rows are computed once, in vectors, before they are broadcast
         self.rows_staged = _arithmetic(self.other) >= MIN_STAGED_OPERATIONS
-        masked = _is_masked(self.other) and not self.rows_staged
-        self.scalar_load = LOAD_SCALAR + (MASK_SCALAR if masked else 0)
+        masked = _is_masked(self.other) and not (self.rows_staged or _is_staged(self.other))
+        load = LOAD_OPERAND if target.has_broadcast else LOAD_SCALAR
+        self.scalar_load = load + (MASK_SCALAR if masked else 0)
+        self.min_step = MIN_STEP_OF_OPERANDS if target.has_broadcast else MIN_STEP
+        # of windows in scratch memory too, which the vectors straddle cache lines of
         self.panel_mask = MASK_VECTOR if _is_masked(self.panel) else 0.0
 
     def panel_along(self, axis: UOp, others: int) -> _Panel:
@@ -168,14 +191,29 @@ class _Operands:
         copy = COPY_CONTIGUOUS if panel.is_contiguous else COPY_STRIDED
         return panel.steps * ceildiv(panel.extent, columns) * columns * copy * chunks
 
-    def tile_cost(self, rows: int, vectors: int, width: float, staged: bool) -> float:
+    def tile_cost(
+        self, rows: int, vectors: int, width: float, *, staged: bool, conflicting: bool
+    ) -> float:
         """The cycles of one reduction step of one register tile."""
         products = rows * vectors * width
-        # the latency of a chain of additions bounds small tiles
-        latency = 4.0
-        loads = rows * self.scalar_load + vectors * LOAD_VECTOR * width
+        scalar_load = LOAD_CONFLICTING if conflicting else self.scalar_load
+        loads = rows * scalar_load + vectors * LOAD_VECTOR * width
         masks = 0.0 if staged else vectors * self.panel_mask
-        return max(products + masks, loads + masks, latency) + 0.1 * loads + LOOP_OVERHEAD
+        return max(products + masks, loads + masks, self.min_step) + 0.1 * loads + LOOP_OVERHEAD
+
+    def conflicts(self, factors: Sequence[tuple[UOp, int]]) -> bool:
+        """Whether a set of the first-level cache has too few ways for the lines of all rows."""
+        if self.rows_staged or math.prod(rows for _, rows in factors) <= CACHE_WAYS:
+            return False
+        free = self.contraction.free
+        for load in [u for u in self.other.toposort() if u.op is Ops.LOAD]:
+            strides = [free.stride(index_of(load), axis) or 0 for axis, _ in factors]
+            steps = itertools.product(*(range(rows) for _, rows in factors))
+            offsets = [sum(map(operator.mul, strides, step)) for step in steps]
+            lines = {offset * load.dtype.itemsize // CACHE_LINE for offset in offsets}
+            if max(Counter(line % CACHE_SETS for line in lines).values()) > CACHE_WAYS:
+                return True
+        return False
 
     def is_simple(self) -> bool:
         """Whether the panel side is loaded without arithmetic on its elements."""
@@ -211,12 +249,13 @@ class _Search:
     def __init__(self, contraction: Contraction, side: int, renderer: Renderer) -> None:
         self.contraction = contraction
         self.side = side
-        self.sums = [_Operands(contraction, x, side) for x in contraction.sums]
+        target = renderer.target
+        self.sums = [_Operands(contraction, x, side, target) for x in contraction.sums]
         self.row_axes = self.by_contiguity(
             [r for r in contraction.axes[1 - side] if is_static(r) and r not in contraction.untiled]
         )
-        self.registers = renderer.target.vector_registers
-        self.max_lanes = renderer.target.vector_bytes // max(x.itemsize for x in self.sums)
+        self.registers = target.vector_registers
+        self.max_lanes = target.vector_bytes // max(x.itemsize for x in self.sums)
         self.rows_staged = tuple(i for i, x in enumerate(self.sums) if x.rows_staged)
         self.row_tiles = {v: self.tiles_for(v) for v in (1, 2, 3, 4)}
 
@@ -248,14 +287,19 @@ class _Search:
                 if self.contraction.is_inner and n % f:
                     continue
                 blocks = ceildiv(n, f)
-                candidates.append(_RowTile(((first, f),), f, blocks * (total // n)))
+                candidates.append(self.row_tile(((first, f),), blocks * (total // n)))
                 if f > 1:
                     both = _tiles_of_two_axes(axes[i + 1 :], max_rows // f, total // n)
                     candidates += [
-                        _RowTile(((first, f), second), f * second[1], blocks * tiles)
+                        self.row_tile(((first, f), second), blocks * tiles)
                         for second, tiles in both
                     ]
         return candidates
+
+    def row_tile(self, factors: tuple[tuple[UOp, int], ...], tiles: int) -> _RowTile:
+        """The tile of some factors of row axes."""
+        conflicting = tuple(i for i, x in enumerate(self.sums) if x.conflicts(factors))
+        return _RowTile(factors, math.prod(rows for _, rows in factors), tiles, conflicting)
 
     def along(self, axis: UOp) -> Tiling | None:
         """The tiling of least cost with lanes along `axis`."""
@@ -308,7 +352,13 @@ class _Search:
         width = max(lanes / self.max_lanes, MIN_WIDTH_COST)
         cost = 0.0
         for i, (x, panel) in enumerate(zip(self.sums, panels, strict=True)):
-            work = x.tile_cost(tile.rows, vectors, width, i in staged)
+            work = x.tile_cost(
+                tile.rows,
+                vectors,
+                width,
+                staged=i in staged,
+                conflicting=i in tile.conflicting,
+            )
             cost += panel.steps * ceildiv(panel.extent, lanes * vectors) * tile.tiles * work
             if i in staged:
                 cost += x.packing_cost(panel, lanes * vectors)
