@@ -230,6 +230,8 @@ MNIST.append(Conv(512, 64, 64, 8, 3))
 CASES = [
     *(matmul(1024, 1024, 1024, a, b) for a in ("ik", "ki") for b in ("kj", "jk")),
     *(matmul(*s) for s in ((512, 10, 576), (64, 512, 128), (509, 509, 509), (3, 1000, 1000))),
+    # rows that share the sets of a first-level cache
+    matmul(64, 64, 4096),
     *(forward(c) for c in MNIST),
     *(weight_gradient(c) for c in MNIST),
     *(input_gradient(c) for c in MNIST[1:]),
