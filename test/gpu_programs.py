@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from test.models.mnist_cnn import MnistCnn
 from tinygrad import Context, Device, Tensor, Variable, dtypes, nn
 from tinygrad.codegen import get_program
+from tinygrad.codegen.optimize.threads.search import mappings, with_mapping
 from tinygrad.dtype import DType
 from tinygrad.renderer import ProgramSpec, find_renderer
 from tinygrad.renderer.target import Target
@@ -32,6 +33,14 @@ class GPUProgram:
         renderer = find_renderer(target)
         with Context(ALLOW_TF32=int(self.allow_tf32)):
             return [get_program(graph, renderer) for graph in self.graphs(target)]
+
+    def kernel_without_producer(self, target: Target) -> ProgramSpec:
+        """The only kernel of a product, of the tile of least cost whose threads have no roles."""
+        (graph,) = self.graphs(target)
+        renderer = find_renderer(target)
+        with Context(ALLOW_TF32=int(self.allow_tf32)):
+            tile = next(x for x in mappings(graph, renderer) if not x.producer)
+            return get_program(with_mapping(graph, tile), renderer)
 
     def graphs(self, target: Target) -> list[UOp]:
         """The kernel graphs of the program."""

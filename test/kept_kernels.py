@@ -97,7 +97,10 @@ def compile_kernel(job: tuple[str, Path]) -> tuple[bool, str]:
         if path.suffix == ".hip":
             (spills,) = HIP_SPILLS.findall(find_hip_compiler().assembly(text, architecture))
         else:
-            spills = nvrtc.compile_for(architecture, text).spills
+            compiled = nvrtc.compile_for(architecture, text)
+            if nvrtc.MOVES_NO_REGISTERS in compiled.messages:
+                return False, f"{path} moves no registers between roles of its threads"
+            spills = compiled.spills
     except (RuntimeError, CompileError) as error:
         return False, f"{path} does not compile for {architecture}: {error}"
     if not int(spills):

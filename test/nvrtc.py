@@ -24,6 +24,8 @@ _USED = {
     "spills": r"(\d+) bytes spill stores",
     "shared": r"(\d+) bytes smem",
 }
+MOVES_NO_REGISTERS = "(C7508)"
+"""What the compiler's messages contain where it ignores `setmaxnreg`."""
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ )?([A-Z][A-Z0-9_]*)", re.MULTILINE)
 
 

@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(64) test_it(unsigned short *out,
   __shared__ __align__(1024) unsigned short s[2048];
   __shared__ unsigned long long m[2];
   int t = threadIdx.x;
-  if (t == 0) mbarrier_init(m);
+  if (t == 0) mbarrier_init(m, 1);
   async_fence();
   block_barrier();
   if (t == 0) mbarrier_expect(m, 2048);
@@ -48,7 +48,8 @@ def run(
     values = np.arange(1024, dtype=np.uint16)
     out, a = gpu.upload(np.zeros_like(values)), gpu.upload(values)
     kernel = gpu.load(source, "test_it", checked=checked)
-    gpu.launch(kernel, 1, 64, out, a, maps=((1, described),))
+    threads = 256 if "__launch_bounds__(256)" in source else 64
+    gpu.launch(kernel, 1, threads, out, a, maps=((1, described),))
     gpu.synchronize()
     return gpu.download(out, values), values
 
@@ -58,12 +59,12 @@ def test_a_box_is_copied(gpu: EmulatedDevice, both_orders: None, checked: bool) 
     np.testing.assert_array_equal(*run(gpu, KERNEL, checked=checked))
 
 
-INIT, EXPECT = "if (t == 0) mbarrier_init(m);", "if (t == 0) mbarrier_expect(m, 2048);"
+INIT, EXPECT = "if (t == 0) mbarrier_init(m, 1);", "if (t == 0) mbarrier_expect(m, 2048);"
 COPY, WAIT = "if (t == 0) copy_box_2d(s, m, map, 0, 0);", "mbarrier_wait(m, 0);"
 FAULTS = {
-    "is not in shared memory": (INIT, "if (t == 0) mbarrier_init((unsigned long long *)out);"),
-    "mbarrier is not a multiple of 8": ("mbarrier_init(m)", "mbarrier_init((char *)m + 4)"),
-    "is made twice": (INIT, "mbarrier_init(m);"),
+    "is not in shared memory": (INIT, "if (t == 0) mbarrier_init((unsigned long long *)out, 1);"),
+    "mbarrier is not a multiple of 8": ("mbarrier_init(m,", "mbarrier_init((char *)m + 4,"),
+    "is made twice": (INIT, "mbarrier_init(m, 1);"),
     "no mbarrier_init": (INIT, ""),
     "no async_fence": ("async_fence();", ""),
     "more threads arrive": (EXPECT, "mbarrier_expect(m, 2048);"),
@@ -87,6 +88,64 @@ def test_a_faulty_copy_is_reported(gpu: EmulatedDevice, message: str) -> None:
     assert KERNEL.count(old) == 1
     with pytest.raises(CallError, match=message):
         run(gpu, KERNEL.replace(old, new), checked="waited" in message)
+
+
+ROLES = """
+struct TensorMap { alignas(64) unsigned long long bits[16]; };
+extern "C" __global__ void __launch_bounds__(256) test_it(unsigned short *out,
+    const unsigned short *a, const __grid_constant__ TensorMap map) {
+  __shared__ __align__(1024) unsigned short s[1024];
+  __shared__ unsigned long long m[2];
+  int t = threadIdx.x, first = t / 64, column = t % 64;
+  if (t == 0) mbarrier_init(m, 1);
+  if (t == 0) mbarrier_init(m + 1, 4);
+  async_fence();
+  block_barrier();
+  if (t >= 128) {
+    release_registers<40>();
+    for (int k = 0; k < (t == 128 ? 2 : 0); k++) {
+      mbarrier_wait(m + 1, k ^ 1);
+      mbarrier_expect(m, 2048);
+      copy_box_2d(s, m, map, 0, 0);
+    }
+  } else {
+    acquire_registers<256>();
+    for (int k = 0; k < 2; k++) {
+      mbarrier_wait(m, k);
+      for (int i = first; i < 16; i += 2) out[i * 64 + column] = s[i * 64 + (column ^ i % 8 * 8)];
+      __syncwarp();
+      if (t % 32 == 0 && k == 0) mbarrier_arrive(m + 1);
+    }
+  }
+}
+"""
+ARRIVE = "if (t % 32 == 0 && k == 0) mbarrier_arrive(m + 1);"
+ROLE_FAULTS = {
+    "another warp made, and has not waited": ("block_barrier();", ""),
+    "ends before 2 threads and 0 bytes": ("mbarrier_init(m + 1, 4)", "mbarrier_init(m + 1, 3)"),
+    "waits at the mbarrier of line 15 for 1 threads": ("(m + 1, 4)", "(m + 1, 5)"),
+    "another warp may still be reading": ("mbarrier_wait(m, k);", f"mbarrier_wait(m, k); {ARRIVE}"),
+    "in a block that its cluster has not": ("arrive(m + 1)", "arrive_in(m + 1, 1)"),
+    "thread 0 waits for 256 registers": ("release_registers<40>();", ""),
+    "not a multiple of 8 from 24 to 256": ("registers<40>", "registers<44>"),
+    "releases registers, but has 248 and wants 256": ("registers<40>", "registers<256>"),
+}
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_role_copies_what_others_read(
+    gpu: EmulatedDevice, both_orders: None, checked: bool
+) -> None:
+    np.testing.assert_array_equal(*run(gpu, ROLES, checked=checked))
+
+
+@pytest.mark.parametrize("message", ROLE_FAULTS)
+def test_a_faulty_role_is_reported(gpu: EmulatedDevice, message: str) -> None:
+    old, new = ROLE_FAULTS[message]
+    source = ROLES.replace(ARRIVE, "") if ARRIVE in new else ROLES
+    assert source.count(old) == 1
+    with pytest.raises(CallError, match=message):
+        run(gpu, source.replace(old, new), checked="reading" in message)
 
 
 def test_a_box_past_the_end_of_the_memory_is_reported(gpu: EmulatedDevice) -> None:

@@ -132,7 +132,7 @@ def _half_pairs(values: np.ndarray) -> np.ndarray:
 def checks(architecture: str = "") -> list[Check]:
     """All kernels, or those that an architecture can run."""
     made = [*_positions(), *_conversions(), *_copies(), *_loads(), *_products()]
-    made += [*_asynchronous_products(), *_boxes()]
+    made += [*_asynchronous_products(), *_boxes(), _roles()]
     return [x for x in made if not architecture or x.architecture in {"", architecture}]
 
 
@@ -295,6 +295,38 @@ def _asynchronous_products() -> list[Check]:
     return made
 
 
+def _roles() -> Check:
+    """Four warps give registers to the others, which wait until these have arrived at mbarriers, of
+    both blocks of a cluster.
+    """
+    values = np.arange(768, dtype=np.uint32)
+    body = (
+        "__shared__ unsigned long long m[2];\n"
+        "  if (t == 0) { mbarrier_init(m, 128); mbarrier_init(m + 1, 2); }\n"
+        "  async_fence(); cluster_barrier();\n"
+        "  if (t >= 256) {\n"
+        "    release_registers<40>();\n"
+        "    out[i] = a[i] * 2;\n"
+        "    mbarrier_arrive(m);\n"
+        "    if (t < 258) mbarrier_arrive_in(m + 1, t - 256);\n"
+        "  } else {\n"
+        "    acquire_registers<232>();\n"
+        "    mbarrier_wait(m, 0); mbarrier_wait(m + 1, 0);\n"
+        "    out[i] = a[i] * 3;\n"
+        "  }"
+    )
+    return Check(
+        "roles of the threads of a cluster",
+        body,
+        (values,),
+        np.zeros_like(values),
+        threads=384,
+        blocks=2,
+        architecture="sm_90a",
+        cluster=2,
+    )
+
+
 def _boxes() -> list[Check]:
     """Boxes that are partly outside of a tensor, in two phases of an mbarrier. Of a cluster, each
     block copies one of them to both. A box of floats of all magnitudes is rounded to TF32.
@@ -305,7 +337,7 @@ def _boxes() -> list[Check]:
             "box of float32 rounded to TF32",
             "__shared__ __align__(1024) float s[512];\n"
             "  __shared__ unsigned long long m[1];\n"
-            "  if (t == 0) mbarrier_init(m);\n  async_fence(); block_barrier();\n"
+            "  if (t == 0) mbarrier_init(m, 1);\n  async_fence(); block_barrier();\n"
             "  if (t == 0) mbarrier_expect(m, 2048);\n"
             "  if (t == 0) copy_box_2d(s, m, map0, 0, 0);\n  mbarrier_wait(m, 0);\n"
             "  for (int x = t; x < 512; x += 32) out[x] = s[x];",
@@ -325,7 +357,7 @@ def _boxes() -> list[Check]:
         begin = (
             "__shared__ __align__(1024) unsigned short s[2048];\n"
             "  __shared__ unsigned long long m[1];\n"
-            f"  if (t == 0) mbarrier_init(m);\n  async_fence(); {barrier}\n"
+            f"  if (t == 0) mbarrier_init(m, 1);\n  async_fence(); {barrier}\n"
         )
         if blocks > 1:
             body = (

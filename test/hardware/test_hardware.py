@@ -58,7 +58,7 @@ def test_the_emulators_values_are_those_of_numpy() -> None:
     by_name = {check.name: check for check in intrinsics.checks()}
     patterns = np.arange(1 << 16, dtype=np.uint16)
     floats = by_name["half of float32"].inputs[0]
-    t = np.arange(32)
+    t, threads = np.arange(32), np.arange(768, dtype=np.uint32)
     with np.errstate(over="ignore", invalid="ignore"):
         expected = {
             "float32 of half": patterns.view(np.float16).astype(np.float32),
@@ -69,6 +69,9 @@ def test_the_emulators_values_are_those_of_numpy() -> None:
             "shuffle of 64 bits": (t // 2).astype(np.int64) << 40,
             "dynamic shared memory": (31 - t).astype(np.int32),
             "box of float32 rounded to TF32": _rounded_row_of_boxes(by_name),
+            "roles of the threads of a cluster": (
+                threads * np.where(threads % 384 < 256, np.uint32(3), np.uint32(2))
+            ),
             "constants": np.where(t % 2, np.inf, np.nan).astype(np.float32),
         }
     for name, values in expected.items():

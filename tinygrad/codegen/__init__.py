@@ -26,6 +26,7 @@ from tinygrad.codegen.lower.barriers import place_barriers
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
 from tinygrad.codegen.lower.narrow_index import narrow_indices
 from tinygrad.codegen.lower.reductions import lower_reductions
+from tinygrad.codegen.lower.roles import join_roles
 from tinygrad.codegen.lower.scalar_lanes import write_lanes
 from tinygrad.codegen.lower.vector_ranges import expand_vectors
 from tinygrad.codegen.optimize.loops import optimize_loops
@@ -70,7 +71,10 @@ LOOP_PASSES: tuple[Pass[Renderer], ...] = (
 )
 """From a kernel graph to nests of loops that the target can express."""
 LINEARIZE: Pass[Renderer] = Pass(
-    "linearize", lambda sink, _: place_barriers(linearize(sink)), IMPERATIVE_KERNEL, LINEAR
+    "linearize",
+    lambda sink, _: join_roles(place_barriers(linearize(sink))),
+    IMPERATIVE_KERNEL,
+    LINEAR,
 )
 """From nests of loops to a program."""
 PASSES = (*LOOP_PASSES, LINEARIZE)

@@ -14,9 +14,13 @@ renderer walks it once and names every node that has a value.
 - On a target with warps, a work item is a block of threads if one RANGE of kind LOCAL, of constant
   size, is directly inside of its GLOBAL loop: all threads run what is inside, each with its own
   number. Without one, a work item has a single thread.
+- A RANGE of kind ROLE, with the sources `(size, first, thread, registers)`, is what only the
+  threads `[first, first + size)` of a block run, once each, counted from 0. `thread` is the LOCAL
+  range. Roles run side by side: none waits for another, but for its mbarriers. Each thread has so
+  many registers in it, if they are not 0.
 - `BARRIER` waits for all threads of the work item. `SHUFFLE(value, lane)` is the value that another
-  lane of the warp has. All threads come to both: they are in no branch, and in no loop whose number
-  of steps depends on the thread.
+  lane of the warp has. All threads come to both: they are in no branch and no role, and in no loop
+  whose number of steps depends on the thread.
 - `MMA(a, b, c)` (arg: a `MatrixInstruction`) is the fragment `c + a @ b` of a warp, `LOAD_MATRIX` a
   fragment in shared memory. `COPY_ASYNC(shared address, global address)` (arg: bytes) begins a
   copy, of zeros where the source is not valid; COPY_COMMIT ends a group of copies, and COPY_WAIT
@@ -31,6 +35,9 @@ renderer walks it once and names every node that has a value.
   bytes were copied. `MBARRIER_WAIT(address, parity)` waits for that of the phase's number. The
   arg of a COPY_BULK is the number of neighbouring blocks that are a cluster: it copies to the same
   place of each, and signals each. A BARRIER with such an arg waits for the threads of all.
+- An MBARRIER_INIT (arg: arrivals) says how many threads also have to arrive in each phase. That
+  which expects bytes is one; `MBARRIER_ARRIVE(address, block)` is another, for the mbarrier at the
+  same place of a block of the cluster (arg: the blocks of that).
 - On a target with warps, vectors are loaded and stored only: aligned to their size, with one
   condition for all lanes. GEP takes their lanes and VECTORIZE builds them.
 - `IF(condition)` opens a branch, `ENDIF(if)` closes it.
@@ -148,6 +155,7 @@ LOOP_NAMES = {
     AxisType.REDUCE: "k",
     AxisType.TILE: "t",
     AxisType.VECTOR: "lane",
+    AxisType.ROLE: "role",
 }
 """Prefixes of the names of loop counters."""
 

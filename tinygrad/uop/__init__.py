@@ -169,6 +169,7 @@ class Ops(Enum):
     COPY_BULK = auto()
     MBARRIER_INIT = auto()
     MBARRIER_EXPECT = auto()
+    MBARRIER_ARRIVE = auto()
     MBARRIER_WAIT = auto()
     SPECIAL = auto()
     VECTORIZE = auto()

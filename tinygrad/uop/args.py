@@ -25,6 +25,7 @@ class AxisType(Enum):
     REDUCE = auto()  # a sequential loop over a reduction axis
     TILE = auto()  # a loop of a register tile
     VECTOR = auto()  # the lanes of a vector
+    ROLE = auto()  # some of the threads of a work group, which others do not join
 
     def __lt__(self, other: AxisType) -> bool:
         return int(self.value) < int(other.value)

@@ -83,7 +83,7 @@ def test_a_large_product_of_an_h100_multiplies_while_its_threads_continue():
 
 
 def test_one_thread_of_an_h100_begins_bulk_copies_of_the_operands():
-    found = kernel(product(4096, BF16))
+    found = product(4096, BF16).kernel_without_producer(H100)
     text = body(found)
     assert found.applied[-1].endswith("4 stages, filled in bulk, clusters of 2")
     assert found.inputs == (1, 2) and found.outputs == (0,) and found.alignment == 16
@@ -101,11 +101,47 @@ def test_one_thread_of_an_h100_begins_bulk_copies_of_the_operands():
     products = ["wgmma_begin", "wgmma_m64n256k16_bf16", "wgmma_commit"]
     assert loop[:5] == ["mbarrier_wait", *products, "cluster_barrier"]
     assert loop[5:] == [*fill, "wgmma_wait", "wgmma_wait"]
+    assert text.count(f", {(128 + 256) * 64 * 2});") == 3
+
+
+def test_a_role_of_the_threads_of_an_h100_begins_bulk_copies_while_others_multiply():
+    found = kernel(product(4096, BF16))
+    text = body(found)
+    assert found.applied[-1].endswith("4 stages, filled in bulk by a producer, clusters of 2")
+    assert found.launch.block == 384 and found.launch.shared == 4 * (128 + 256) * 64 * 2 + 1024
+    assert text.startswith("__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)")
+    # one statement, or the compiler moves no registers
+    begin, producer, consumer = re.split(r"\n  if \(256 <= \w+\) \{|\n  \}\n  else \{", text)
+    names = r"async_fence|\w+_barrier|\w+_registers<\d+>|mbarrier_\w+|wgmma_\w+|copy_\w+"
+    found_names = [re.findall(names, x) for x in (begin, producer, consumer)]
+    assert found_names[0] == ["mbarrier_init", "mbarrier_init", "async_fence", "cluster_barrier"]
+    copies = ["copy_box_2d", "copy_box_2d_to_2"]
+    assert found_names[1] == [
+        *("release_registers<40>", "mbarrier_wait", "mbarrier_expect"),
+        *copies,
+    ]
+    assert found_names[2] == [
+        *("acquire_registers<232>", "mbarrier_wait"),
+        *("wgmma_begin", "wgmma_m64n256k16_bf16", "wgmma_commit", "wgmma_wait"),
+        *("mbarrier_arrive_in", "wgmma_wait"),
+    ]
+    # one arrival is that of the producer; eight warps of two blocks read a stage
+    assert re.findall(r"mbarrier_init\([^;]*, (\d+)\)", text) == ["1", "16"]
+    # what only the consumers use, only they compute
+    assert text.index("mbarrier_arrive") > text.index("& 127") > text.index("acquire_registers")
+
+
+def test_registers_move_where_threads_do_not_have_the_most_from_the_start():
     # an odd number of blocks along the rows is no number of pairs
     alone = kernel(of_one("product", Tensor.matmul, (64 * 33, 4096), (4096, 4096), dtype=BF16))
-    assert alone.applied[-1].endswith("4 stages, filled in bulk")
-    assert "cluster" not in body(alone) and "copy_box_2d(" in body(alone)
-    assert text.count(f", {(128 + 256) * 64 * 2});") == 3
+    assert alone.applied[-1].endswith("stages, filled in bulk by a producer")
+    text = body(alone)
+    assert "cluster" not in text and "copy_box_2d(" in text and "mbarrier_arrive(" in text
+    assert "acquire_registers<232>" in text
+    # one group of warps and the producer
+    small = kernel(product(1024, BF16))
+    assert small.launch.block == 256 and "mbarrier_arrive" in body(small)
+    assert "_registers<" not in body(small)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +171,9 @@ def test_operands_are_copied_in_bulk_where_hardware_can(function, shapes, sizes)
 def test_float32_products_round_factors_only_on_request():
     plain = body(kernel(product(1024)))
     assert "mma_" not in plain and plain.count("f32x4 ") >= 2
-    assert body(kernel(product(1024, allow_tf32=True))).count("mma_m16n8k8_tf32(") == 1
+    rounded = kernel(product(1024, allow_tf32=True), matrix=NVIDIA)
+    assert body(rounded).count("mma_m16n8k8_tf32(") == 1
+    assert "k8_tf32(" in body(kernel(product(1024, allow_tf32=True)))
 
 
 def test_a_target_without_asynchronous_copies_waits_by_barriers_alone():
@@ -199,8 +237,8 @@ def test_a_search_ranks_tiles_by_predicted_time_and_leaves_out_what_does_not_fit
     assert {x.instruction.reads_shared for x in tiles} == {False, True}
     some = [tiles[0], next(x for x in tiles if not x.instruction.reads_shared), tiles[-1]]
     kept = prune(graph, renderer, some)
-    # one block of 256 threads is resident, which is no reason against it
-    assert [x.option for x in kept] == some and kept[0].occupancy == 256 / 2048
+    # one block of 384 threads is resident, which is no reason against it
+    assert [x.option for x in kept] == some and kept[0].occupancy == 384 / 2048
     assert kept[0].resources.shared_bytes == some[0].shared_bytes
     for option in some:
         spec = get_program(with_mapping(graph, option), renderer)

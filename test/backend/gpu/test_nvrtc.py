@@ -66,20 +66,32 @@ def test_products_are_matrix_instructions(architecture):
 
 
 @pytest.mark.skipif(nvrtc.disassembler() is None, reason="nvdisasm is not installed")
-@pytest.mark.parametrize("in_bulk", [False, True], ids=["threads", "bulk"])
+@pytest.mark.parametrize("filled_by", ["threads", "bulk", "producer"])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dtype", [BF16, dtypes.float16], ids=lambda x: x.name)
-def test_large_products_of_an_h100_are_instructions_of_four_warps(dtype, transposed, in_bulk):
-    target = replace(nvidia_target("sm_90a", units=132), has_bulk_copy=in_bulk)
-    (kernel,) = product(8192, dtype, transposed).kernels(target)
+def test_large_products_of_an_h100_are_instructions_of_four_warps(dtype, transposed, filled_by):
+    target = replace(nvidia_target("sm_90a", units=132), has_bulk_copy=filled_by != "threads")
+    program = product(8192, dtype, transposed)
+    (kernel,) = program.kernels(target)
+    if filled_by == "bulk":
+        kernel = program.kernel_without_producer(target)
     compiled = nvrtc.compile_for("sm_90a", kernel.source)
     # two groups of warps, which multiply 64 x 256 each, in four steps of a stage
     counts = nvrtc.count_instructions(compiled)
     assert counts["HGMMA"] == 4 and counts["HMMA"] == counts["LDSM"] == 0
+    # half of the columns, for both blocks of a cluster: two panels of 64, or the rows of a box
+    copies = 1 + (1 if transposed else 2)
     # two stages are filled ahead, and one in each step
-    if in_bulk:
-        # half of the columns, for both blocks of a cluster: two panels of 64, or the rows of a box
-        assert counts["UTMALDG"] == 3 * (1 + (1 if transposed else 2))
+    if filled_by == "producer":
+        assert counts["UTMALDG"] == copies
+        # of the mbarriers: eight made, bytes expected of one, two awaited, one arrived at
+        assert counts["SYNCS"] == 8 + 1 + 2 * 2 + 1
+        assert counts["LDGSTS"] == counts["STS"] == counts["BAR"] == 0
+        # a barrier before the first stage; no step waits for memory
+        assert counts["UCGABAR_ARV"] == counts["UCGABAR_WAIT"] == counts["MEMBAR"] == 1
+        assert counts["USETMAXREG"] == 2 and nvrtc.MOVES_NO_REGISTERS not in compiled.messages
+    elif filled_by == "bulk":
+        assert counts["UTMALDG"] == 3 * copies
         # of the mbarriers: four made, three that bytes are expected of, one awaited in two ways
         assert counts["SYNCS"] == 4 + 3 + 2
         assert counts["LDGSTS"] == counts["STS"] == 0
@@ -94,6 +106,13 @@ def test_large_products_of_an_h100_are_instructions_of_four_warps(dtype, transpo
     # the begin of a step, and the two waits: the compiler adds none between products
     assert counts["WARPGROUP"] == 3
     assert compiled.spills == 0 and "serialized" not in compiled.messages
+
+
+def test_a_compiler_that_moves_no_registers_says_so():
+    (kernel,) = product(4096, BF16).kernels(nvidia_target("sm_90a", units=132))
+    unbounded = kernel.source.replace("__launch_bounds__(384, 1) ", "")
+    assert nvrtc.MOVES_NO_REGISTERS in nvrtc.compile_for("sm_90a", unbounded).messages
+    assert nvrtc.MOVES_NO_REGISTERS not in nvrtc.compile_for("sm_90a", kernel.source).messages
 
 
 @pytest.mark.skipif(nvrtc.disassembler() is None, reason="nvdisasm is not installed")
@@ -111,6 +130,7 @@ def test_large_products_of_tf32_of_an_h100_hold_an_operand_in_registers(transpos
     assert counts["STS"] == counts["BAR"] == counts["LDL"] == counts["STL"] == 0
     # the begin and the wait of a step
     assert counts["WARPGROUP"] == 2
+    assert counts["USETMAXREG"] == 2 and nvrtc.MOVES_NO_REGISTERS not in compiled.messages
     assert compiled.spills == 0 and "serialized" not in compiled.messages
 
 
@@ -186,9 +206,19 @@ def test_kept_kernels_are_compiled_and_those_that_fail_or_spill_are_named(tmp_pa
     # as many blocks resident as there are registers for a quarter of the sums
     text = (tmp_path / "sm_80.cu").read_text()
     crowded = text.replace("__launch_bounds__(256, 1)", "__launch_bounds__(256, 4)")
-    bad = {"crowded": crowded, "broken": text.replace("block_barrier();", "no_such_name();")}
-    messages = {"crowded": "stores .* bytes of registers", "broken": "does not compile"}
+    roles = (tmp_path / "sm_90a.cu").read_text()
+    bad = {
+        "crowded": crowded,
+        "broken": text.replace("block_barrier();", "no_such_name();"),
+        "unbounded": roles.replace("__launch_bounds__(384, 1) ", ""),
+    }
+    messages = {
+        "crowded": "stores .* bytes of registers",
+        "broken": "does not compile",
+        "unbounded": "moves no registers",
+    }
     for name, source in bad.items():
         (tmp_path / f"{name}.cu").write_text(source)
-        is_right, message = kept_kernels.compile_kernel(("sm_80", tmp_path / f"{name}.cu"))
+        architecture = "sm_90a" if name == "unbounded" else "sm_80"
+        is_right, message = kept_kernels.compile_kernel((architecture, tmp_path / f"{name}.cu"))
         assert not is_right and re.search(messages[name], message)

@@ -12,8 +12,11 @@ import pytest
 from test.backend.codegen.kernels import Build, buffer, sink
 from tinygrad import Tensor
 from tinygrad.codegen import get_linear, get_program
+from tinygrad.codegen.analysis.affine_index import collect
+from tinygrad.codegen.analysis.ranges import RangeFactory
 from tinygrad.codegen.analysis.resources import Resources, estimate_resources, occupancy
 from tinygrad.codegen.lower.barriers import place_barriers
+from tinygrad.codegen.lower.roles import join_roles
 from tinygrad.codegen.optimize.threads.search import MIN_OCCUPANCY, mappings, prune, with_mapping
 from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.helpers import GlobalCounters
@@ -214,11 +217,41 @@ def test_barriers_and_shuffles_are_where_all_threads_come() -> None:
     loop = UOp(
         Ops.RANGE, thread.dtype, (thread,), replace(thread.arg, index=99, kind=AxisType.LOOP)
     )
-    for first, last in ((branch, Ops.ENDIF), (loop, Ops.END)):
+    role = RangeFactory(linear).role(thread, range(32))
+    for first, last in ((branch, Ops.ENDIF), (loop, Ops.END), (role, Ops.END)):
         inside = [condition, first, barrier, UOp(last, dtypes.void, (first,))]
         with pytest.raises(SpecError, match="not all threads"):
             at = linear.index(thread) + 1
             LINEAR.verify([*linear[:at], thread.const_like(3), *inside, *linear[at:]])
+
+
+def test_what_is_between_two_roles_is_computed_by_the_later_one() -> None:
+    memory = UOp(Ops.DEFINE_LOCAL, dtypes.float32.ptr(64, AddrSpace.LOCAL), (), 0)
+    (_, _, _, item, thread, *ends) = shared_program()
+    factory = RangeFactory([item, thread])
+    first, second = (factory.role(thread, range(x, x + 16)) for x in (16, 0))
+    other = thread * 2
+    one = thread.const_like(1)
+    store = memory.index(first).store(UOp.const(dtypes.float32, 1))
+    load = memory.index(collect(other + second)).load()
+    closed = [UOp(Ops.END, dtypes.void, (x,)) for x in (first, second)]
+    before = [item, thread, *first.src[:2], first, store, closed[0]]
+    between, inside = [other, *second.src[:2], one], [load, closed[1]]
+    found = join_roles([*before, *between, second, *inside, *ends])
+    constants = [x for x in between if x in second.src]
+    rest = [x for x in between if x not in second.src]
+    assert found == [*before, *constants, second, *rest, *inside, *ends]
+
+
+def test_what_a_role_stores_all_threads_read_after_a_barrier_behind_it() -> None:
+    memory = UOp(Ops.DEFINE_LOCAL, dtypes.float32.ptr(64, AddrSpace.LOCAL), (), 0)
+    thread = shared_program()[4]
+    role = RangeFactory([thread]).role(thread, range(16))
+    store = memory.index(role).store(UOp.const(dtypes.float32, 1))
+    load = memory.index(thread).load()
+    lines = [role, store, UOp(Ops.END, dtypes.void, (role,)), load]
+    found = [u.op for u in place_barriers(shared_program(*lines))[5:-2]]
+    assert found == [Ops.RANGE, Ops.STORE, Ops.END, Ops.BARRIER, Ops.LOAD]
 
 
 def transpose(rows: int, columns: int) -> UOp:

@@ -18,8 +18,11 @@ constexpr size_t SHARED_ALIGNMENT = 1024;
 // The blocks of the cluster that this thread of the operating system runs, and the current one.
 thread_local std::deque<Block> cluster(1);
 thread_local Block *running = nullptr;
+// what their warps know of each other
+thread_local Order order;
 // the number of a thread in checks that is in another block
 constexpr unsigned OTHER_BLOCK = 1024;
+constexpr size_t WARPS = OTHER_BLOCK / 32;
 
 size_t volume(Dim3 size) { return static_cast<size_t>(size.x) * size.y * size.z; }
 
@@ -34,7 +37,7 @@ const Services Block::services = {
     Block::commit_copies, Block::await_copies,  Block::make_mbarrier,   Block::fence_mbarriers,
     Block::expect_bytes,  Block::copy_box,      Block::await_mbarrier,  Block::check_read,
     Block::check_write,   Block::note_atomic,   Block::warp_fence,      Block::fail,
-    Block::cluster_barrier,
+    Block::cluster_barrier, Block::arrive,      Block::set_registers,
 };
 
 Block &Block::mine() { return running ? *running : cluster[0]; }
@@ -51,7 +54,11 @@ std::string Block::run(const std::vector<BlockLaunch> &launches, const std::vect
     start_launch();
   }
   size_t count = launches.size();
-  for (size_t i = 0; i < count; i++) cluster[i].start(launches[i], at[i]);
+  for (size_t i = 0; i < count; i++) {
+    cluster[i].rank_ = i;
+    cluster[i].start(launches[i], at[i]);
+  }
+  order.start(count * WARPS);
   Block *unfinished;
   do {
     bool progress = false;
@@ -82,6 +89,7 @@ bool Block::advance() {
   }
   progress |= release_barrier();
   progress |= release_mbarriers();
+  progress |= release_registers();
   return progress && failure_.empty();
 }
 
@@ -100,6 +108,7 @@ void Block::start(const BlockLaunch &launch, Dim3 at) {
     task.copies.clear();
   }
   mbarriers_.clear(tasks_.size());
+  registers_.start(tasks_.size());
   shared_.assign(launch.dynamic_shared + SHARED_ALIGNMENT, static_cast<char>(POISON));
   SharedRange fixed = launch.static_shared;
   std::memset(fixed.begin, POISON, static_cast<size_t>(fixed.end - fixed.begin));
@@ -163,6 +172,7 @@ bool Block::release_barrier() {
   }
   for (Task &task : tasks_) task.state = State::ready;
   mbarriers_.pass_barrier();
+  order.meet(rank_ * WARPS, (rank_ + 1) * WARPS);
   if (launch_->kernel->checked) checks_.pass_barrier();
   return true;
 }
@@ -180,6 +190,7 @@ bool Block::release_cluster_barrier() {
     block.mbarriers_.pass_barrier();
     if (block.launch_->kernel->checked) block.checks_.pass_barrier();
   }
+  order.meet(0, cluster.size() * WARPS);
   return true;
 }
 
@@ -194,6 +205,24 @@ bool Block::release_mbarriers() {
   }
   return progress;
 }
+
+// Gives groups of four warps the registers that all of their threads wait for, if there are so many.
+bool Block::release_registers() {
+  bool progress = false;
+  constexpr size_t size = RegisterPool::GROUP;
+  for (size_t group = 0; (group + 1) * size <= tasks_.size(); group++) {
+    Task *first = &tasks_[group * size], *end = first + size;
+    bool all_wait = std::all_of(first, end, [&](const Task &task) {
+      return task.state == State::at_registers && is_same(task.site, first->site);
+    });
+    if (!all_wait || !registers_.give(group, first->registers)) continue;
+    for (Task *task = first; task < end; task++) task->state = State::ready;
+    progress = true;
+  }
+  return progress;
+}
+
+size_t Block::warp_in_cluster() const { return rank_ * WARPS + current_ / 32; }
 
 void Block::resume(size_t index) {
   Task &task = tasks_[index];
@@ -254,6 +283,8 @@ std::string Block::describe_task(const Task &task) const {
     case State::at_mbarrier:
       return thread + format(" waits at the mbarrier of line %u for ", task.site.line) +
              mbarriers_.describe(task.mbarrier);
+    case State::at_registers:
+      return thread + format(" waits for %u registers in line %u", task.registers, task.site.line);
     default: return thread + format(" waits for its warp in line %u", task.site.line);
   }
 }
@@ -274,7 +305,8 @@ std::string Block::describe_divergence() const {
 void Block::check(const void *address, size_t bytes, bool is_write) {
   if (stacks_.contains(address)) return;
   fail_if(checks_.check(address, bytes, is_write, static_cast<unsigned>(current_)));
-  if (!is_write) fail_if(mbarriers_.check_read(address, current_));
+  WarpMoment moment = order.now(warp_in_cluster());
+  if (!is_write) fail_if(mbarriers_.check_read(address, current_, moment));
 }
 
 void Block::check_copy(const AsyncCopy &copy) {
@@ -334,13 +366,33 @@ void Block::fail_if(const std::string &wrong) {
 void Block::make_mbarrier(const void *mbarrier, unsigned arrivals) {
   Block &block = mine();
   if (!block.same_place(mbarrier, block)) block.fail_if("an mbarrier is not in shared memory");
-  block.fail_if(block.mbarriers_.init(mbarrier, arrivals, block.current_));
+  WarpMoment moment = order.now(block.warp_in_cluster());
+  block.fail_if(block.mbarriers_.init(mbarrier, arrivals, block.current_, moment));
 }
 
 void Block::fence_mbarriers() { mine().mbarriers_.fence(mine().current_); }
 
 void Block::expect_bytes(const void *mbarrier, unsigned bytes) {
-  mine().fail_if(mine().mbarriers_.expect(mbarrier, bytes));
+  Block &block = mine();
+  block.fail_if(block.mbarriers_.arrive(mbarrier, bytes, order, block.warp_in_cluster()));
+}
+
+void Block::arrive(const void *mbarrier, unsigned to) {
+  Block &block = mine();
+  bool is_own = to == OWN_BLOCK;
+  if (!is_own && to >= cluster.size())
+    block.fail_if("it arrives in a block that its cluster has not");
+  Block &there = is_own ? block : cluster[to];
+  if (there.is_finished()) block.fail_if("it arrives in a block that has ended");
+  const void *place = there.same_place(mbarrier, block);
+  block.fail_if(there.mbarriers_.arrive(place, 0, order, block.warp_in_cluster()));
+}
+
+void Block::set_registers(Site site, unsigned registers, bool is_more) {
+  Block &block = mine();
+  block.fail_if(block.registers_.check(block.current_, registers, is_more));
+  block.tasks_[block.current_].registers = registers;
+  block.wait(State::at_registers, site);
 }
 
 void Block::copy_box(void *target, const void *mbarrier, const void *map, const int *coordinates,
@@ -360,9 +412,10 @@ void Block::copy_box(void *target, const void *mbarrier, const void *map, const 
     if (to.is_finished()) block.fail_if("a box is copied to a block that has ended");
     copy.target = to.same_place(target, block);
     unsigned thread = &to == &block ? static_cast<unsigned>(block.current_) : OTHER_BLOCK;
-    block.fail_if(to.check_target(copy, thread));
+    block.fail_if(to.check_target(copy, to.same_place(mbarrier, block), thread));
     const void *signalled = to.same_place(mbarrier, block);
-    block.fail_if(to.mbarriers_.begin(signalled, copy, block.launch_->backwards));
+    block.fail_if(to.mbarriers_.begin(signalled, copy, block.launch_->backwards, order,
+                                      block.warp_in_cluster()));
   }
 }
 
@@ -380,12 +433,13 @@ void Block::check_source(const BoxCopy &copy) {
   });
 }
 
-std::string Block::check_target(const BoxCopy &copy, unsigned thread) {
+std::string Block::check_target(const BoxCopy &copy, const void *mbarrier, unsigned thread) {
   size_t bytes = copy.map.bytes();
   bool fits = false;
   for (const SharedRange &range : shared_ranges())
     fits |= range.begin <= copy.target && copy.target + bytes <= range.end;
   if (!fits) return "a box is copied out of shared memory";
+  if (mbarriers_.is_target(mbarrier, copy.target)) return "";
   for (size_t i = 0; launch_->kernel->checked && i < bytes; i += 16) {
     std::string wrong = checks_.check_copy(copy.target + i, 16, thread);
     if (!wrong.empty()) return wrong;
@@ -410,7 +464,7 @@ char *Block::same_place(const void *address, const Block &in) {
 
 void Block::await_mbarrier(Site site, const void *mbarrier, unsigned parity) {
   Block &block = mine();
-  block.fail_if(block.mbarriers_.check(mbarrier));
+  block.fail_if(block.mbarriers_.check(mbarrier, order, block.warp_in_cluster()));
   while (!block.mbarriers_.is_past(mbarrier, parity)) {
     if (block.mbarriers_.has_copies(mbarrier)) {
       block.fail_if(block.mbarriers_.run_copy(mbarrier));
@@ -422,6 +476,7 @@ void Block::await_mbarrier(Site site, const void *mbarrier, unsigned parity) {
     block.wait(State::at_mbarrier, site);
   }
   block.mbarriers_.note_wait(mbarrier, block.current_);
+  order.be_told(block.warp_in_cluster(), block.mbarriers_.told(mbarrier));
 }
 
 void Block::check_read(const void *address, size_t bytes) { mine().check(address, bytes, false); }

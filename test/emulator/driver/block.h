@@ -9,6 +9,7 @@
 #include "checks.h"
 #include "fiber.h"
 #include "mbarriers.h"
+#include "registers.h"
 
 namespace emulator {
 
@@ -41,7 +42,7 @@ class Block {
   static const Services services;
 
  private:
-  enum class State { ready, at_barrier, at_cluster_barrier, at_mbarrier, meeting, finished };
+  enum class State { ready, at_barrier, at_cluster_barrier, at_mbarrier, at_registers, meeting, finished };
   struct Task {
     State state;
     Site site;
@@ -50,6 +51,7 @@ class Block {
     WarpOperation operation;
     const void *mbarrier;
     unsigned parity;
+    unsigned registers;  // that it waits for
     char *stack;  // null before it has started and after it has finished
     void *stack_pointer;
     AsyncCopies copies;
@@ -64,6 +66,8 @@ class Block {
   bool complete_meeting(size_t first, size_t end);
   bool release_barrier();
   bool release_mbarriers();
+  bool release_registers();
+  size_t warp_in_cluster() const;
   void resume(size_t index);
   void prepare(size_t index);
   void wait(State state, Site site);
@@ -72,7 +76,7 @@ class Block {
   void check(const void *address, size_t bytes, bool is_write);
   void check_copy(const AsyncCopy &copy);
   void check_source(const BoxCopy &copy);
-  std::string check_target(const BoxCopy &copy, unsigned thread);
+  std::string check_target(const BoxCopy &copy, const void *mbarrier, unsigned thread);
   std::vector<SharedRange> shared_ranges() const;
   char *same_place(const void *address, const Block &in);
   void fail_if(const std::string &wrong);
@@ -89,6 +93,8 @@ class Block {
   static void make_mbarrier(const void *mbarrier, unsigned arrivals);
   static void fence_mbarriers();
   static void expect_bytes(const void *mbarrier, unsigned bytes);
+  static void arrive(const void *mbarrier, unsigned to);
+  static void set_registers(Site site, unsigned registers, bool is_more);
   static void copy_box(void *target, const void *mbarrier, const void *map, const int *coordinates,
                        unsigned rank, unsigned blocks);
   static void await_mbarrier(Site site, const void *mbarrier, unsigned parity);
@@ -105,6 +111,8 @@ class Block {
   StackPool stacks_;
   Checks checks_;
   MBarriers mbarriers_;
+  RegisterPool registers_;
+  size_t rank_ = 0;  // in its cluster
   void *scheduler_ = nullptr;  // its stack pointer while a thread runs
   size_t current_ = 0;
   uint64_t run_ = 0;

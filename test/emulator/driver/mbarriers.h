@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "order.h"
 #include "tensor_map.h"
 
 namespace emulator {
@@ -22,19 +23,28 @@ class MBarriers {
     threads_ = threads;
   }
 
-  std::string init(const void *address, unsigned arrivals, size_t thread);
+  std::string init(const void *address, unsigned arrivals, size_t thread, WarpMoment moment);
   // Lets copies see the mbarriers that a thread has made.
   void fence(size_t thread);
-  std::string expect(const void *address, unsigned bytes);
-  std::string begin(const void *address, const BoxCopy &copy, bool at_once);
+  // A thread of a warp arrives, and expects so many bytes.
+  std::string arrive(const void *address, unsigned bytes, Order &order, size_t warp);
+  // A warp begins a copy.
+  std::string begin(const void *address, const BoxCopy &copy, bool at_once, const Order &order,
+                    size_t warp);
+  // Whether an earlier copy had the same target, whose readers arrive at mbarriers.
+  bool is_target(const void *address, const void *target) const;
 
-  std::string check(const void *address) const;
+  // Whether a warp may use an mbarrier: it knows that it was made.
+  std::string check(const void *address, const Order &order, size_t warp) const;
   // A thread has waited for a phase that is past.
   void note_wait(const void *address, size_t thread);
   // All threads know of the phases that any of them has waited for.
   void pass_barrier();
-  // Whether a thread may read memory: it knows that the copies to it are complete.
-  std::string check_read(const void *memory, size_t thread) const;
+  // What those told that have arrived in phases which are past.
+  const Order::Moments &told(const void *address) const { return all_.at(address).told; }
+  // Whether a thread may read memory: it knows that the copies to it are complete. It is noted as
+  // a read of its warp at a moment.
+  std::string check_read(const void *memory, size_t thread, WarpMoment moment);
   // Whether the phase of a number modulo 2 has ended, of the current one and that before.
   bool is_past(const void *address, unsigned parity) const;
   bool has_copies(const void *address) const { return !all_.at(address).copies.empty(); }
@@ -48,16 +58,19 @@ class MBarriers {
   struct Target {
     size_t bytes;
     uint64_t phase;  // the one that the last copy to it completes
+    std::map<size_t, uint32_t> readers;  // the last read of each warp
   };
   struct State {
     unsigned arrivals, missing;
     size_t maker;
+    WarpMoment made;
     bool is_fenced;
     int64_t bytes;
     uint64_t phase;
     std::deque<BoxCopy> copies;
     std::map<const char *, Target> targets;  // by where they begin
     std::vector<uint64_t> known;             // how many phases each thread knows to be past
+    Order::Moments arrived, told;            // what was told in this phase, and in those before
   };
   static std::string copy_now(State &state, const BoxCopy &copy);
   static void end_phase_if_complete(State &state);

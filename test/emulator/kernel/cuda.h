@@ -176,7 +176,11 @@ inline void copy_async_wait() {
 
 #define matrix_descriptor(matrix, panel_bytes) emulator::matrix_descriptor(matrix, panel_bytes)
 #define async_fence() emulator::async_fence()
-#define mbarrier_init(mbarrier) emulator::make_mbarrier(mbarrier)
+#define mbarrier_init(mbarrier, arrivals) emulator::make_mbarrier(mbarrier, arrivals)
+#define mbarrier_arrive_in(mbarrier, block) emulator::arrive(mbarrier, block)
+#define mbarrier_arrive(mbarrier) emulator::arrive(mbarrier, emulator::OWN_BLOCK)
+#define release_registers emulator::RegistersAt<__COUNTER__, __LINE__, false>::set
+#define acquire_registers emulator::RegistersAt<__COUNTER__, __LINE__, true>::set
 #define mbarrier_expect(mbarrier, bytes) emulator::expect_bytes(mbarrier, bytes)
 #define mbarrier_wait(mbarrier, parity) emulator::await_mbarrier(EMULATOR_SITE, mbarrier, parity)
 #define copy_box_2d(shared, mbarrier, map, ...) \
@@ -193,10 +197,7 @@ inline void copy_async_wait() {
 
 #define wgmma_begin() emulator::begin_products(EMULATOR_SITE)
 #define wgmma_commit() emulator::commit_products(EMULATOR_SITE)
-template <int GROUPS_IN_FLIGHT>
-inline void wgmma_wait(float *) {
-  emulator::await_products(GROUPS_IN_FLIGHT);
-}
+#define wgmma_wait emulator::WaitAt<__COUNTER__, __LINE__>::wait
 #define EMULATOR_WGMMA(columns, kind, convert)                                             \
   template <int A_TRANSPOSED, int B_TRANSPOSED>                                            \
   inline void wgmma_m64n##columns##k16_##kind(float *sums, uint64_t a, uint64_t b) {       \

@@ -24,6 +24,9 @@ struct Site {
 // lanes that take no part.
 using WarpOperation = void (*)(void *const *records);
 
+// The number of a thread's own block in a cluster.
+constexpr unsigned OWN_BLOCK = ~0u;
+
 // What the driver does for a running thread.
 struct Services {
   // Waits for all threads of the block.
@@ -56,6 +59,10 @@ struct Services {
   void (*fail)(const char *reason, unsigned line);
   // Waits for all threads of all blocks of the cluster.
   void (*cluster_barrier)(Site site);
+  // Arrives at the mbarrier at that place in a block of the cluster, or in the thread's own.
+  void (*arrive)(const void *mbarrier, unsigned block);
+  // Waits until four warps have come, and can have so many registers for each thread.
+  void (*set_registers)(Site site, unsigned registers, bool is_more);
 };
 
 // One thread of a block.

@@ -6,8 +6,12 @@
 
 namespace emulator {
 
-EMULATOR_UNCHECKED inline void make_mbarrier(const void *mbarrier) {
-  services().make_mbarrier(mbarrier, 1);
+EMULATOR_UNCHECKED inline void make_mbarrier(const void *mbarrier, int arrivals) {
+  services().make_mbarrier(mbarrier, static_cast<unsigned>(arrivals));
+}
+
+EMULATOR_UNCHECKED inline void arrive(const void *mbarrier, unsigned block) {
+  services().arrive(mbarrier, block);
 }
 
 EMULATOR_UNCHECKED inline void expect_bytes(const void *mbarrier, unsigned bytes) {
@@ -26,6 +30,15 @@ EMULATOR_UNCHECKED void copy_box(unsigned blocks, void *shared, const void *mbar
 }
 
 EMULATOR_UNCHECKED inline void cluster_barrier(Site site) { services().cluster_barrier(site); }
+
+// Names the place in the text of functions that are templates.
+template <unsigned NUMBER, unsigned LINE, bool IS_MORE>
+struct RegistersAt {
+  template <int REGISTERS>
+  EMULATOR_UNCHECKED static void set() {
+    services().set_registers({NUMBER, LINE}, REGISTERS, IS_MORE);
+  }
+};
 
 EMULATOR_UNCHECKED inline void async_fence() {
   note_fence(true);

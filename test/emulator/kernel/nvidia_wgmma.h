@@ -240,7 +240,8 @@ EMULATOR_UNCHECKED inline void commit_products(Site site) {
   mine.is_begun = false;
 }
 
-EMULATOR_UNCHECKED inline void await_products(unsigned groups_in_flight) {
+// All lanes of the warp wait for theirs.
+EMULATOR_UNCHECKED inline void await_products(Site site, unsigned groups_in_flight) {
   Products &mine = of_this_thread<Products>();
   unsigned done = 0;
   for (; done < mine.count; done++) {
@@ -253,6 +254,14 @@ EMULATOR_UNCHECKED inline void await_products(unsigned groups_in_flight) {
   }
   for (unsigned i = done; i < mine.count; i++) mine.pending[i - done] = mine.pending[i];
   mine.count -= done;
+  meet_warp(site);
 }
+template <unsigned NUMBER, unsigned LINE>
+struct WaitAt {
+  template <int GROUPS_IN_FLIGHT>
+  EMULATOR_UNCHECKED static void wait(float *) {
+    await_products({NUMBER, LINE}, GROUPS_IN_FLIGHT);
+  }
+};
 
 }  // namespace emulator

@@ -83,6 +83,25 @@ def test_large_products_of_tf32_keep_an_operand_in_registers():
     assert not any(x.instruction.reads_shared for x in rank_tiles(tf32, size, H100))
 
 
+def test_a_producer_gives_its_registers_to_the_threads_that_multiply():
+    size = square(8192)
+    ranked = rank_tiles(tuple(H100.matrix), size, H100, in_bulk=True)
+    large = ranked[0]
+    assert large.producer and (large.consumers, large.threads) == (256, 384)
+    # what 384 threads have at the start, moved
+    assert large.role_registers(H100) == (40, 232)
+    assert 128 * 40 + 256 * 232 == 384 * 168
+    assert large.registers <= 232 and large.blocks_per_unit(H100) == 1
+    # a search finds the same without a producer, which is predicted to be slower
+    alone = replace(large, producer=False)
+    assert alone in ranked and alone.role_registers(H100) == (0, 0)
+    assert 1.02 < cost(alone, size, H100) / cost(large, size, H100) < 1.15
+    # threads of two groups of warps start with the most that one can have
+    small = next(x for x in ranked if x.producer and x.consumers == 128)
+    assert small.role_registers(H100) == (0, 0)
+    assert not any(x.producer for x in rank_tiles(tuple(H100.matrix), size, H100))
+
+
 def test_blocks_have_the_threads_that_another_nest_has():
     assert {x.threads for x in rank_tiles((MMA_BF16,), square(256), H100, 256)} == {256}
     assert not rank_tiles((MMA_BF16,), square(256), H100, 96)

@@ -25,6 +25,7 @@ _FIRST_LOOP = {
     Ops.REDUCE: 1,
     Ops.MMA_WAIT: 1,
     Ops.MBARRIER_INIT: 1,
+    Ops.MBARRIER_ARRIVE: 2,
     Ops.STORE: 2,
     Ops.COPY_ASYNC: 2,
     Ops.MMA_ASYNC: 3,
@@ -194,6 +195,14 @@ class RangeFactory:
         """A new range of `size` steps."""
         bound = UOp.const(dtypes.index, size)
         return UOp(Ops.RANGE, dtypes.index, (bound,), RangeArg(self.number(), kind))
+
+    def role(self, thread: UOp, threads: range, registers: int = 0) -> UOp:
+        """A new range of some `threads` of a block; `thread` is the range of all. Each has so many
+        registers from then on, or as many as before.
+        """
+        numbers = (UOp.const(dtypes.index, x) for x in (len(threads), threads.start))
+        src = (*numbers, thread, UOp.const(dtypes.index, registers))
+        return UOp(Ops.RANGE, dtypes.index, src, RangeArg(self.number(), AxisType.ROLE))
 
     def number(self) -> int:
         """A number for a range or an array, which no other of the graph has."""

@@ -31,15 +31,23 @@ class Resources:
 
 
 def estimate_resources(linear: list[UOp]) -> Resources:
-    """The resources of a program; `registers` is what is live at a time, in program order."""
-    threads = shared = 0
+    """The resources of a program; `registers` is what is live at a time, in program order, or what
+    threads start with if roles of them give registers to others, which have enough.
+    """
+    threads = shared = moved = given = 0
     for u in linear:
         if u.op is Ops.RANGE and u.arg.kind is AxisType.LOCAL:
             threads = int(u.src[0].arg)
+        elif u.op is Ops.RANGE and u.arg.kind is AxisType.ROLE:
+            moved += int(u.src[0].arg) * int(u.src[3].arg)
+            given = max(given, int(u.src[3].arg))
         elif u.op is Ops.DEFINE_LOCAL:
             assert isinstance(u.dtype, PtrDType)
             shared += u.dtype.nbytes()
-    return Resources(threads or 1, BASE_REGISTERS + _live_registers(linear), shared)
+    registers = BASE_REGISTERS + _live_registers(linear)
+    if given >= registers:
+        registers = moved // threads
+    return Resources(threads or 1, registers, shared)
 
 
 def resident_blocks(needed: Resources, target: Target) -> int:

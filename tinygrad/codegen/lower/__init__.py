@@ -8,4 +8,5 @@ async_copies.py        copies to shared memory become asynchronous, for GPUs tha
 narrow_index.py        indices become 32-bit integers, for GPUs
 linearize.py           nodes get the order in which they run
 barriers.py            barriers are placed between accesses to shared memory
+roles.py               roles of the threads of a block follow each other
 """

@@ -31,6 +31,8 @@ class _Loop:
 Accesses = frozenset[UOp]
 """LOADs and STOREs of shared memory."""
 NONE: Accesses = frozenset()
+ONCE = frozenset({AxisType.GLOBAL, AxisType.LOCAL, AxisType.ROLE})
+"""Kinds of which one thread runs one step."""
 
 
 def place_barriers(linear: list[UOp]) -> list[UOp]:
@@ -111,12 +113,12 @@ def _repeats(first: UOp | None) -> bool:
     """Whether a block runs several times for one thread."""
     if first is None or first.op is not Ops.RANGE:
         return False
-    return first.arg.kind not in {AxisType.GLOBAL, AxisType.LOCAL} and first.src[0].vmax > 1
+    return first.arg.kind not in ONCE and first.src[0].vmax > 1
 
 
 def _may_be_skipped(first: UOp) -> bool:
     """Whether a block may run no times."""
-    if first.op is Ops.IF:
+    if first.op is Ops.IF or first.arg.kind is AxisType.ROLE:
         return True
     is_launched = first.arg.kind in {AxisType.GLOBAL, AxisType.LOCAL}
     return not is_launched and first.src[0].vmin < 1

@@ -17,7 +17,8 @@ _ANY_WIDTH = frozenset(
         *(Ops.INDEX, Ops.STORE, Ops.AFTER, Ops.REDUCE, Ops.BARRIER, Ops.SINK, Ops.SHUFFLE),
         *(Ops.COPY_ASYNC, Ops.COPY_COMMIT, Ops.COPY_WAIT, Ops.NOOP),
         *(Ops.MMA_BEGIN, Ops.MMA_ASYNC, Ops.MMA_COMMIT, Ops.MMA_WAIT, Ops.ASYNC_FENCE),
-        *(Ops.BOX, Ops.COPY_BULK, Ops.MBARRIER_INIT, Ops.MBARRIER_EXPECT, Ops.MBARRIER_WAIT),
+        *(Ops.BOX, Ops.COPY_BULK, Ops.MBARRIER_INIT, Ops.MBARRIER_EXPECT, Ops.MBARRIER_ARRIVE),
+        Ops.MBARRIER_WAIT,
     }
 )
 _INT32 = range(-(1 << 31), 1 << 31)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.helpers import ceildiv
-from tinygrad.renderer.base import memory_dtype, tensor_maps
+from tinygrad.renderer.base import LOOP_NAMES, memory_dtype, tensor_maps
 from tinygrad.renderer.cstyle.dialect import GPUDialect
 from tinygrad.renderer.cstyle.lanes import LaneWriter, StructLibrary, write_lanes
 from tinygrad.renderer.cstyle.prelude import read_prelude, used_definitions
@@ -54,6 +54,8 @@ class GPUWriter(LaneWriter):
         register_bytes = _register_bytes(linear)
         self.is_large = register_bytes >= LARGE_TILE_BYTES
         self.kept_loops = _kept_loops(linear, register_bytes >= TILE_BYTES)
+        # threads of the roles that were written, and where the text of the last one ends
+        self.role_threads = self.role_end = 0
         # bytes of shared memory that the launch gives, and of it those of declared arrays
         self.dynamic_bytes = dynamic_bytes
         is_swizzled = any(u.op is Ops.MMA_ASYNC for u in linear)
@@ -95,6 +97,8 @@ class GPURenderer(CStyleRenderer):
             WARP_WRITERS[u.op](w, u)
         elif u.op is not Ops.END or u.src[0] not in w.unopened:
             super().write(w, u)
+        if u.op is Ops.END and u.src[0].arg.kind is AxisType.ROLE:
+            w.role_end = len(w.lines)
 
     def write_vector(self, w: CWriter, u: UOp) -> None:
         assert isinstance(w, GPUWriter)
@@ -135,9 +139,31 @@ class GPURenderer(CStyleRenderer):
             w.emit(f"{self.dialect.type(u.dtype)} {name} = {self.dialect.thread_number};")
             w.unopened.add(u)
             return
+        if u.arg.kind is AxisType.ROLE:
+            self.open_role(w, u)
+            return
         if u in w.kept_loops:
             w.emit(f"{self.dialect.unroll} 1")
         super().open_loop(w, u)
+
+    def open_role(self, w: GPUWriter, u: UOp) -> None:
+        """Open the branch of a role. Those that follow each other are branches of one statement,
+        without which a compiler does not move registers between them.
+        """
+        size, first, registers = (int(x.arg) for x in (u.src[0], u.src[1], u.src[3]))
+        thread, name = w.names[u.src[2]], f"{LOOP_NAMES[AxisType.ROLE]}{u.arg.index}"
+        follows = w.role_end == len(w.lines)
+        w.role_threads = size + (w.role_threads if follows else 0)
+        bounds = [f"{first} <= {thread}"] if first else []
+        bounds += [f"{thread} < {first + size}"] if first + size < w.threads else []
+        is_last = w.role_threads == w.threads
+        condition = "" if follows and is_last else f"if ({' && '.join(bounds)})"
+        w.open_block(f"{'else ' if follows else ''}{condition}".strip())
+        if registers:
+            is_less = registers < self.target.unit_registers // w.threads
+            w.emit(f"{'release' if is_less else 'acquire'}_registers<{registers}>();")
+        w.names[u] = name
+        w.emit(f"{self.dialect.type(u.dtype)} {name} = {thread}{f' - {first}' if first else ''};")
 
     def open_grid(self, w: CWriter, u: UOp, name: str) -> None:
         assert isinstance(w, GPUWriter)

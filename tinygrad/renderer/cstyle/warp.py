@@ -149,12 +149,19 @@ def bulk_copy_definition(rank: int, blocks: int) -> str:
 
 
 def _write_mbarrier_init(w: LaneWriter, u: UOp) -> None:
-    _emit_where_valid(w, u.src[0], f"mbarrier_init({unwrapped(w.names[u.src[0]])});")
+    text = f"mbarrier_init({unwrapped(w.names[u.src[0]])}, {u.arg});"
+    _emit_where_valid(w, u.src[0], text)
 
 
 def _write_mbarrier_expect(w: LaneWriter, u: UOp) -> None:
     text = f"mbarrier_expect({unwrapped(w.names[u.src[0]])}, {u.arg});"
     _emit_where_valid(w, u.src[0], text)
+
+
+def _write_mbarrier_arrive(w: LaneWriter, u: UOp) -> None:
+    address, block = (unwrapped(w.names[x]) for x in u.src[:2])
+    text = f"_in({address}, {block})" if u.arg > 1 else f"({address})"
+    _emit_where_valid(w, u.src[0], f"mbarrier_arrive{text};")
 
 
 def _write_mbarrier_wait(w: LaneWriter, u: UOp) -> None:
@@ -182,6 +189,7 @@ WARP_WRITERS: dict[Ops, Callable[[LaneWriter, UOp], None]] = {
     Ops.COPY_BULK: write_bulk_copy,
     Ops.MBARRIER_INIT: _write_mbarrier_init,
     Ops.MBARRIER_EXPECT: _write_mbarrier_expect,
+    Ops.MBARRIER_ARRIVE: _write_mbarrier_arrive,
     Ops.MBARRIER_WAIT: _write_mbarrier_wait,
     Ops.NOOP: lambda w, u: None,
 }

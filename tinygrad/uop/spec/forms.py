@@ -110,8 +110,9 @@ _WARP: dict[Ops, tuple[Check, ...]] = {
     Ops.ASYNC_FENCE: (must.is_void,),
     Ops.BOX: (must.is_void,),
     Ops.COPY_BULK: (must.is_void, must.argument(int), must.sources_are(Ops.RANGE, 3)),
-    Ops.MBARRIER_INIT: (must.is_void, must.sources_are(Ops.RANGE, 1)),
+    Ops.MBARRIER_INIT: (must.is_void, must.argument(int), must.sources_are(Ops.RANGE, 1)),
     Ops.MBARRIER_EXPECT: (must.is_void, must.sources(1), must.argument(int)),
+    Ops.MBARRIER_ARRIVE: (must.is_void, must.argument(int), must.sources_are(Ops.RANGE, 2)),
     Ops.MBARRIER_WAIT: (must.is_void,),
 }
 """Instructions of a warp, and the order of asynchronous copies and products."""
@@ -143,7 +144,7 @@ SCHEDULED_KERNEL = Spec(
     "scheduled kernel graph",
     {
         **KERNEL.checks,
-        Ops.RANGE: (must.sources(1, 2), must.keeps_dtype),
+        Ops.RANGE: (must.sources(1, 2, 4), must.keeps_dtype),
         **_WARP,
     },
 )

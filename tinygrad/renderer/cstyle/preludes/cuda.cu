@@ -205,11 +205,26 @@ template <int groups, int count> __device__ inline void wgmma_wait(float (&sums)
 // What `cuTensorMapEncodeTiled` makes.
 struct TensorMap { alignas(64) unsigned long long bits[16]; };
 
-// A phase of an mbarrier ends when one thread has said how many bytes it waits for, and these have
-// been copied. An async_fence() lets copies see the new mbarrier, a barrier other threads.
-__device__ inline void mbarrier_init(unsigned long long *mbarrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;"
+// A phase of an mbarrier ends when so many threads have arrived, and the bytes that one of them may
+// expect have been copied. An async_fence() lets copies see the new mbarrier, a barrier other
+// threads.
+__device__ inline void mbarrier_init(unsigned long long *mbarrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1; fence.mbarrier_init.release.cluster;"
+    :: "r"(shared_address(mbarrier)), "r"(arrivals) : "memory");
+}
+
+// What this thread has read may be overwritten when the phase has ended.
+__device__ inline void mbarrier_arrive(unsigned long long *mbarrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
     :: "r"(shared_address(mbarrier)) : "memory");
+}
+
+// The same of the mbarrier at that place in a block of the cluster. It orders no writes, which would
+// take a release for the cluster: a wait for all memory.
+__device__ inline void mbarrier_arrive_in(unsigned long long *mbarrier, int block) {
+  asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;"
+    " mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+    :: "r"(shared_address(mbarrier)), "r"(block) : "memory");
 }
 
 __device__ inline void mbarrier_expect(unsigned long long *mbarrier, int bytes) {
@@ -225,6 +240,15 @@ __device__ inline void mbarrier_wait(unsigned long long *mbarrier, int parity) {
       " selp.b32 %0, 1, 0, p; }"
       : "=r"(is_done) : "r"(shared_address(mbarrier)), "r"(parity) : "memory");
   } while (!is_done);
+}
+
+// Four warps, which all come here, give registers to others of their block or wait for theirs.
+template <int registers> __device__ inline void release_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(registers));
+}
+
+template <int registers> __device__ inline void acquire_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(registers));
 }
 
 // Waits for all threads of the blocks of a cluster. They see each other's mbarriers, and what they

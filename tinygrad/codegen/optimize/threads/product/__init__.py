@@ -9,6 +9,7 @@ Before: a nest that is one `Contraction`. After: tiles of operands in shared mem
     shared_tile.py             a tile of an operand in shared memory
     stages.py                  stages of shared memory that threads fill ahead
     bulk_stages.py             the same, filled by hardware
+    producer_stages.py         the same, filled while other threads read
     bulk_source.py             an operand that hardware copies boxes of
     fragments.py               operands of matrix instructions in registers
     register_array.py          arrays of registers

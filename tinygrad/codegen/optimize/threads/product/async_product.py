@@ -11,7 +11,8 @@
 
 A stage is filled by all threads or, in bulk, by copies that one of them begins. Of the former, a
 barrier says that all have waited; before it, each makes what it wrote to shared memory visible to
-instructions that read it asynchronously. See `bulk_stages.py` for the latter.
+instructions that read it asynchronously. See `bulk_stages.py` and `producer_stages.py` for the
+latter; in these, another role of the threads refills stages.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ def multiply_stages(
     product = UOp(Ops.MMA_ASYNC, dtypes.void, (c, *operands, *loops), AsyncProduct(x, shapes))
     issued = UOp(Ops.MMA_COMMIT, dtypes.void, (product,))
     refilled = stages.refill(ready, issued)
-    waited = sums.after(issued, *refilled)
-    step = UOp(Ops.MMA_WAIT, dtypes.void, (waited, stages.step), tile.read_later)
+    waited = UOp(Ops.MMA_WAIT, dtypes.void, (sums.after(issued, *refilled),), tile.read_later)
+    step = stages.close(waited)
     return UOp(Ops.MMA_WAIT, dtypes.void, (sums.after(step),), 0) if tile.read_later else step
 
 

@@ -44,6 +44,7 @@ from tinygrad.codegen.optimize.threads.product.matrix_product import (
     find_product,
     unconverted,
 )
+from tinygrad.codegen.optimize.threads.product.producer_stages import ProducerStages
 from tinygrad.codegen.optimize.threads.product.shared_tile import (
     divided,
     mask_loads,
@@ -105,7 +106,8 @@ class _BlockProduct:
         stages = min(tile.stages, needed + 2 * tile.read_later)
         self.stages = stages
         self.step = self.factory.new(steps, AxisType.REDUCE)
-        self.thread = self.factory.new(tile.threads, AxisType.LOCAL)
+        self.threads = self.make_threads()
+        self.thread = self.threads[-1]
         self.row_block, self.column_block, self.grid = self.blocks()
         self.rank = divided(self.row_block, tile.cluster)[1]
         warp, self.lane = divided(self.thread, self.instruction.lanes)
@@ -143,6 +145,15 @@ class _BlockProduct:
             return unconverted(operand).bitcast(x.bits)
         return operand if operand.dtype is x.operand else operand.cast(x.operand)
 
+    def make_threads(self) -> tuple[UOp, ...]:
+        """The threads of a block and, if they have roles, those of them that multiply."""
+        tile = self.tile
+        block = self.factory.new(tile.threads, AxisType.LOCAL)
+        if not tile.producer:
+            return (block,)
+        registers = tile.role_registers(self.nest.renderer.target)[1]
+        return block, self.factory.role(block, range(tile.consumers), registers)
+
     def blocks(self) -> tuple[UOp, UOp, list[UOp]]:
         """The numbers of the row block and the column block, and the loops of the grid.
 
@@ -179,7 +190,9 @@ class _BlockProduct:
             for tile, x, block in zip(self.shared, memory, blocks, strict=True)
         ]
 
-    def copy(self, memory: tuple[UOp, ...], mbarrier: UOp, step: UOp, condition: UOp) -> list[UOp]:
+    def copy(
+        self, memory: tuple[UOp, ...], mbarrier: UOp, step: UOp, condition: UOp | None
+    ) -> list[UOp]:
         """The begin of the copies of one stage of both operands."""
         stage = divided(step, self.stages)[1]
         blocks = self.row_block, self.column_block
@@ -192,18 +205,24 @@ class _BlockProduct:
 
     def bulk_pipeline(self) -> BulkStages:
         """The stages of both operands, filled by hardware."""
-        return BulkStages(
+        tile, target, block = self.tile, self.nest.renderer.target, self.threads[0]
+        common = (
             tuple(x.memory for x in self.shared),
             self.stages,
             self.step,
-            self.thread,
+            block,
             self.copy,
             sum(x.stage_size * x.dtype.itemsize for x in self.shared),
-            self.tile.read_later,
-            self.tile.cluster,
+            tile.read_later,
+            tile.cluster,
             self.factory.number(),
             self.factory,
         )
+        if not tile.producer:
+            return BulkStages(*common)
+        registers = tile.role_registers(target)[0]
+        producer = self.factory.role(block, range(tile.consumers, tile.threads), registers)
+        return ProducerStages(*common, producer, self.thread, target.warp)
 
     def pipeline(self) -> Stages:
         """The stages of both operands."""
@@ -290,7 +309,7 @@ class _BlockProduct:
                 address.src[1], and_conditions(condition, *address.src[2:])
             )
             value = mask_loads(value, condition, held)
-        return address.store(value, *self.grid, self.thread, *own)
+        return address.store(value, *self.grid, *self.threads, *own)
 
     def position(self, axis: int, tiles: list[UOp], register: UOp) -> UOp:
         """The row or the column of the output that a register of this lane holds."""

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tinygrad.codegen.analysis.resources import Resources, resident_blocks
+from tinygrad.codegen.analysis.resources import REGISTER_GRANULARITY, Resources, resident_blocks
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer import Target
 from tinygrad.renderer.matrix_instruction import SWIZZLE_BYTES, SWIZZLE_ROWS, MatrixInstruction
@@ -32,10 +32,21 @@ STEP_CYCLES = 40.0
 BULK_STEP_CYCLES = 20.0
 # of a step, to wait for the other blocks of a cluster
 CLUSTER_STEP_CYCLES = 40.0
+# of a step, where a thread waits for a full stage alone: what is left of `BULK_STEP_CYCLES` without
+# a barrier of the block. Only a producer waits for other blocks, while stages that it filled ahead
+# are read. Registers move once, which BLOCK_CYCLES covers
+PRODUCER_STEP_CYCLES = 10.0
 # of a step, to load the fragments that its products read, while none of the block are running
 HELD_STEP_CYCLES = 250.0
+# the share of this where no barrier holds groups of warps together: some multiply while others
+# load if they have drifted apart, which nothing makes them do
+DRIFTING_SHARE = 0.5
 # blocks that share an operand
 CLUSTERS = (1, 2)
+# threads that begin copies: as many as move registers together, though one of them acts
+PRODUCER_THREADS = 128
+# registers of each, for the coordinates of boxes of any rank
+PRODUCER_REGISTERS = 40
 # what a multiprocessor does in a cycle: multiply-adds, and bytes of shared memory and of the cache
 MULTIPLY_ADDS_PER_CYCLE = 128.0
 MATRIX_MULTIPLY_ADDS_PER_CYCLE = {1: 4096.0, 2: 2048.0, 4: 1024.0}
@@ -74,6 +85,9 @@ class BlockTile:
     """Blocks along the rows that run together. Each copies a part of their columns to all of them,
     if they are several."""
 
+    producer: bool = False
+    """Whether threads that do nothing else begin these copies."""
+
     @property
     def rows(self) -> int:
         """The rows of the tile."""
@@ -90,9 +104,14 @@ class BlockTile:
         return self.steps * self.instruction.k
 
     @property
+    def consumers(self) -> int:
+        """The threads of a block that multiply."""
+        return math.prod(self.warps) * self.instruction.lanes
+
+    @property
     def threads(self) -> int:
         """The threads of a block."""
-        return math.prod(self.warps) * self.instruction.lanes
+        return self.consumers + (PRODUCER_THREADS if self.producer else 0)
 
     @property
     def shared_bytes(self) -> int:
@@ -123,8 +142,24 @@ class BlockTile:
             fragments *= self.steps
         return math.ceil(sums + fragments * words) + OTHER_REGISTERS
 
+    def role_registers(self, target: Target) -> tuple[int, int]:
+        """The registers of a thread of the producer and of the others, to be set; 0 if they start
+        with as many as a thread can have.
+        """
+        at_start = target.unit_registers // self.threads // REGISTER_GRANULARITY
+        if not self.producer or at_start * REGISTER_GRANULARITY >= target.registers:
+            return 0, 0
+        kept = PRODUCER_REGISTERS // REGISTER_GRANULARITY * PRODUCER_THREADS
+        given = (at_start * self.threads - kept) // self.consumers
+        return PRODUCER_REGISTERS, given * REGISTER_GRANULARITY
+
     def blocks_per_unit(self, target: Target) -> int:
         """The blocks that a multiprocessor holds."""
+        consumer = self.role_registers(target)[1]
+        if consumer:
+            # it has all registers
+            fits = self.registers <= consumer and self.shared_bytes <= target.shared_bytes
+            return int(fits)
         return resident_blocks(Resources(self.threads, self.registers, self.shared_bytes), target)
 
     def __str__(self) -> str:
@@ -133,6 +168,7 @@ class BlockTile:
             f"block {self.rows} x {self.columns} x {self.depth} of {self.threads} threads, "
             f"{self.repeats[0]} x {self.repeats[1]} {name} a warp, {self.stages} stages"
             f"{', filled in bulk' if self.in_bulk else ''}"
+            f"{' by a producer' if self.producer else ''}"
             f"{f', clusters of {self.cluster}' if self.cluster > 1 else ''}"
         )
 
@@ -175,8 +211,8 @@ def _that_read_shared(instruction: MatrixInstruction, in_bulk: bool) -> Iterator
     for tile in _tiles(instruction, WARP_GROUPS, sides, (SWIZZLE_BYTES,), (5, 4, 3)):
         if in_bulk:
             # alone or in clusters
-            for cluster in CLUSTERS:
-                yield replace(tile, in_bulk=True, cluster=cluster)
+            for cluster, producer in itertools.product(CLUSTERS, (True, False)):
+                yield replace(tile, in_bulk=True, cluster=cluster, producer=producer)
         # an operand that no lane holds is rounded by the hardware that copies it
         if not instruction.rounds_operands:
             yield tile
@@ -199,7 +235,7 @@ def _is_filled_evenly(tile: BlockTile) -> bool:
     """Whether every thread copies as many elements of each operand as the others."""
     width = ACCESS_BYTES // tile.instruction.operand.itemsize
     return all(
-        side * tile.depth % (tile.threads * width) == 0 for side in (tile.rows, tile.columns)
+        side * tile.depth % (tile.consumers * width) == 0 for side in (tile.rows, tile.columns)
     )
 
 
@@ -233,7 +269,11 @@ def cost(tile: BlockTile, size: ProductSize, target: Target) -> float:
     steps = ceildiv(size.depth, tile.depth)
     waited = BULK_STEP_CYCLES if tile.in_bulk else STEP_CYCLES
     waited += CLUSTER_STEP_CYCLES if tile.cluster > 1 else 0
-    step += HELD_STEP_CYCLES if x.held_side is not None else 0
+    if tile.producer:
+        waited = PRODUCER_STEP_CYCLES
+    if x.held_side is not None:
+        drifts = tile.producer and math.prod(tile.warps) > 1
+        step += HELD_STEP_CYCLES * (DRIFTING_SHARE if drifts else 1.0)
     step += waited * 4 / hidden
     return ceildiv(blocks, target.units) * (steps * step + overhead)
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tinygrad.codegen.analysis.affine_index import and_conditions
-from tinygrad.codegen.analysis.ranges import RangeFactory
+from tinygrad.codegen.analysis.affine_index import and_conditions, collect
+from tinygrad.codegen.analysis.ranges import RangeFactory, with_loops
 from tinygrad.codegen.optimize.threads.product.block_tile import MBARRIERS_BYTES
 from tinygrad.codegen.optimize.threads.product.shared_tile import divided
 from tinygrad.codegen.optimize.threads.product.stages import Memory, after, barrier, exists
@@ -27,8 +27,8 @@ from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-Copy = Callable[[Memory, UOp, UOp, UOp], list[UOp]]
-"""The begin to copy a step of the loop, signalled to an mbarrier, where a condition holds."""
+Copy = Callable[[Memory, UOp, UOp, UOp | None], list[UOp]]
+"""The begin to copy a step of the loop, signalled to an mbarrier, where a condition may hold."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class BulkStages:
 
     @property
     def mbarriers(self) -> UOp:
-        """An mbarrier for each stage, and padding."""
+        """One or two mbarriers for each stage, and padding."""
         size = MBARRIERS_BYTES // dtypes.uint64.itemsize
         pointer = dtypes.uint64.ptr(size, AddrSpace.LOCAL)
         return UOp(Ops.DEFINE_LOCAL, pointer, (), self.number)
@@ -72,27 +72,33 @@ class BulkStages:
     def refill(self, ready: UOp, begun: UOp) -> list[UOp]:
         """The begin to fill a later stage, after the step has begun to read its own."""
         read = barrier(ready, begun, cluster=self.cluster)
-        return self._fill([read], self.step + self.ahead)
+        return self._fill_by_first([read], self.step + self.ahead)
+
+    def close(self, read: UOp) -> UOp:
+        """The end of a step, after the wait for what earlier steps read."""
+        return with_loops(read, (self.step,))
 
     def _begin(self) -> list[UOp]:
-        loop = self.factory.new(self.count, AxisType.TILE)
-        made = UOp(
-            Ops.MBARRIER_INIT, dtypes.void, (self.mbarriers.index(loop, self._is_first), loop)
-        )
-        fenced = UOp(Ops.ASYNC_FENCE, dtypes.void, (made,))
+        fenced = UOp(Ops.ASYNC_FENCE, dtypes.void, (self._init(0, 1),))
         begun = [barrier(fenced, cluster=self.cluster)]
         for number in range(self.ahead):
-            begun = self._fill(begun, UOp.const(dtypes.index, number))
+            begun = self._fill_by_first(begun, UOp.const(dtypes.index, number))
         return begun
 
-    def _fill(self, before: list[UOp], step: UOp) -> list[UOp]:
+    def _init(self, first: int, arrivals: int) -> UOp:
+        """The initialization of the mbarriers of all stages, from that of number `first` on."""
+        loop = self.factory.new(self.count, AxisType.TILE)
+        address = self.mbarriers.index(collect(loop + first), self.thread < 1)
+        return UOp(Ops.MBARRIER_INIT, dtypes.void, (address, loop), arrivals)
+
+    def _fill_by_first(self, before: list[UOp], step: UOp) -> list[UOp]:
+        condition = and_conditions(self.thread < 1, exists(step, self.step))
+        return self._fill(before, step, condition)
+
+    def _fill(self, before: list[UOp], step: UOp, condition: UOp | None) -> list[UOp]:
         stage = divided(step, self.count)[1]
-        condition = and_conditions(self._is_first, exists(step, self.step))
-        address = self.mbarriers.after(*before).index(stage, condition)
+        mbarriers = self.mbarriers.after(*before)
+        address = mbarriers.index(stage) if condition is None else mbarriers.index(stage, condition)
         expected = UOp(Ops.MBARRIER_EXPECT, dtypes.void, (address,), self.nbytes)
         signalled = self.mbarriers.after(expected).index(stage)
         return self.copy(after(self.memory, [expected]), signalled, step, condition)
-
-    @property
-    def _is_first(self) -> UOp:
-        return self.thread < 1

@@ -159,11 +159,11 @@ class SharedTile:
         block: UOp,
         step: UOp,
         stage: UOp,
-        condition: UOp,
+        condition: UOp | None,
         part: tuple[UOp, int] | None,
         factory: RangeFactory,
     ) -> UOp:
-        """The begin to copy what `fill` stores, by a thread for which a condition holds.
+        """The begin to copy what `fill` stores, by a thread for which a condition holds, if any.
 
         If `part` is the number of this block in a cluster, and the blocks of that, it is copied to
         all of them in as many parts.
@@ -184,7 +184,7 @@ class SharedTile:
         }
         box = self.source.box(coordinates, rows)
         place = collect(stage * self.stage_size + panel * self.panel_size + row * width)
-        address = memory.index(place, condition)
+        address = memory.index(place) if condition is None else memory.index(place, condition)
         return UOp(Ops.COPY_BULK, dtypes.void, (address, mbarrier, box, loop), parts)
 
     def element(

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tinygrad.codegen.analysis.ranges import with_loops
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
@@ -71,6 +72,10 @@ class Stages:
         """The begin to fill a later stage, after some effects."""
         step = self.step + self.ahead
         return [commit(self.fill(after(self.memory, before), step, exists(step, self.step)))]
+
+    def close(self, read: UOp) -> UOp:
+        """The end of a step, after the wait for what earlier steps read."""
+        return with_loops(read, (self.step,))
 
 
 def exists(step: UOp, loop: UOp) -> UOp | None:
