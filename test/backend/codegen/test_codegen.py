@@ -23,7 +23,7 @@ from tinygrad.codegen.optimize.lanes import streaming
 from tinygrad.codegen.optimize.nest import smallest_divisor
 from tinygrad.codegen.optimize.product import footprint, micro_kernel
 from tinygrad.dtype import DType, dtypes
-from tinygrad.renderer.host_cpu import host_cpu, host_target
+from tinygrad.renderer.host_cpu import AVX2_BYTES, host_cpu, host_target
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.settings import Context
 from tinygrad.uop import Ops
@@ -32,6 +32,8 @@ from tinygrad.uop.ops import AxisType, UOp
 Arrays = dict[int, numpy.ndarray]
 RNG = numpy.random.default_rng(0)
 pytestmark = only_cpu
+WIDE_BYTES = max(AVX2_BYTES, host_cpu().vector_bytes)
+"""Vectors for which some transformations are worth it that are not with SSE."""
 
 
 def check(
@@ -510,7 +512,7 @@ def test_a_transpose_is_blocked(shape: tuple[int, int]) -> None:
     straight = buffer(2, m * n).index(flat_index([i, j], [m, n])).load()
     kernel = sink(buffer(0, m * n).index(i * n + j).store(turned + straight, i, j))
     arrays = {s: random_array(RNG, dtypes.float32, m * n) for s in (0, 1, 2)}
-    runner = check(kernel, arrays)
+    runner = check(kernel, arrays, vector_bytes=WIDE_BYTES)
     assert any("transposed" in x for x in runner.program.applied) == (min(m, n) >= 16)
 
 
@@ -653,7 +655,8 @@ def test_repeated_elements_are_loaded_once(pattern: str, n: int) -> None:
     size = int(position.vmax) + 1
     value = buffer(1, size).index(position).load() * 2.0
     kernel = sink(buffer(0, n).index(i).store(value, i))
-    runner = check(kernel, {0: numpy.zeros(n, "f4"), 1: random_array(RNG, dtypes.float32, size)})
+    arrays = {0: numpy.zeros(n, "f4"), 1: random_array(RNG, dtypes.float32, size)}
+    runner = check(kernel, arrays, vector_bytes=WIDE_BYTES)
     assert "gather" not in runner.program.source
 
 
@@ -669,7 +672,8 @@ def test_matmul_of_other_floats_accumulates_in_the_wide_type(dtype: DType) -> No
     value = (left * right).reduce(reduced, arg=Ops.ADD).cast(dtype)
     kernel = sink(buffer(0, m * n, dtype).index(flat_index([i, j], [m, n])).store(value, i, j))
     sizes = {0: m * n, 1: m * k, 2: k * n}
-    runner = check(kernel, {s: random_array(RNG, dtype, size) for s, size in sizes.items()})
+    arrays = {s: random_array(RNG, dtype, size) for s, size in sizes.items()}
+    runner = check(kernel, arrays, vector_bytes=WIDE_BYTES)
     assert any("tile" in x for x in runner.program.applied)
 
 

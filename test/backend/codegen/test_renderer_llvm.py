@@ -14,7 +14,7 @@ from tinygrad import Tensor
 from tinygrad.codegen import get_program
 from tinygrad.dtype import DType, dtypes, to_numpy_dtype
 from tinygrad.renderer import DIALECTS, Target, find_renderer, parameters
-from tinygrad.renderer.host_cpu import host_target
+from tinygrad.renderer.host_cpu import AVX2_BYTES, host_cpu, host_target
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.renderer.llvm.types import cast_steps, literal, value_type
 from tinygrad.runtime.support.llvm import with_scalar_stores
@@ -153,7 +153,8 @@ def test_masked_vectors_far_outside_of_their_buffer_read_its_start(
     valid = (position < 0).ne(True) & (position < size)
     zero = UOp.const(dtypes.float32, 0.0)
     kernel = elementwise(buffer(1, size).index(position, valid).load(zero), i, i.src[0].arg)
-    source = get_program(kernel, LLVMRenderer(host_target("llvm"))).source
+    wide = max(AVX2_BYTES, host_cpu().vector_bytes)
+    source = get_program(kernel, LLVMRenderer(host_target("llvm", wide))).source
     assert ("vector.reduce.or" in source) == is_far
     arrays = {0: numpy.ones(size + 2 * padding, "f4"), 1: numpy.arange(size, dtype="f4")}
     Runner(kernel)(arrays)
