@@ -8,6 +8,7 @@ are steps of the reduction, with several vector accumulators. Small reductions a
 from __future__ import annotations
 
 from tinygrad.codegen.analysis.accesses import index_of
+from tinygrad.codegen.analysis.affine_index import affine
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, loops_of
 from tinygrad.codegen.optimize.lanes.row_values import keep_row_values
 from tinygrad.codegen.optimize.lanes.transpose import transpose_blocks
@@ -31,6 +32,9 @@ MAX_COLUMN_VECTORS = 8
 # each is tens of instructions to compile
 MAX_ELEMENTARY_STEPS = 4
 MAX_ELEMENTARY_VECTORS = 2
+# maximum steps of an unrolled reduction that gathers: of several vectors, each step has so many
+# gathers, which a CPU without an instruction for them loads by a branch for each lane
+MAX_GATHERED_STEPS = 4
 
 
 def vectorize_nest(nest: Nest) -> None:
@@ -64,18 +68,30 @@ def max_lanes(nest: Nest, axis: UOp | None = None) -> int:
 
 
 def unroll_small_reduces(nest: Nest, taken: set[UOp]) -> None:
-    """Unroll reductions of few steps over axes that are not `taken`."""
+    """Unroll reductions of few steps over axes that are not `taken`, which become lanes."""
+    free = FreeRanges()
     for u in list(nest.root.toposort()):
         if u.op is not Ops.REDUCE:
             continue
         loops = loops_of(u)
         if not taken.isdisjoint(loops) or not all(map(is_static, loops)):
             continue
-        if points(loops) > (MAX_ELEMENTARY_STEPS if has_elementary(u) else MAX_UNROLLED_STEPS):
+        max_steps = MAX_ELEMENTARY_STEPS if has_elementary(u) else MAX_UNROLLED_STEPS
+        if any(_may_gather(x, taken, free) for x in u.toposort() if x.op is Ops.LOAD):
+            max_steps = min(max_steps, MAX_GATHERED_STEPS)
+        if points(loops) > max_steps:
             continue
         for r in loops:
             if r.arg.kind is AxisType.REDUCE:
                 nest.set_kind(r, AxisType.TILE)
+
+
+def _may_gather(load: UOp, axes: set[UOp], free: FreeRanges) -> bool:
+    """Whether the index of a load has a quotient or remainder of an axis: the distances of lanes
+    are constant only where the vectors of a block start at certain steps.
+    """
+    terms = affine(index_of(load)).terms
+    return any(axis in free[x] for axis in axes for x in terms if x is not axis)
 
 
 def has_elementary(value: UOp) -> bool:
