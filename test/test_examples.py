@@ -70,6 +70,7 @@ def test_an_example_learns(run, capsys, name):
     assert "test_accuracy" in captured.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MNIST[1:])
 def test_an_example_that_misses_its_target_accuracy_fails(run, name):
     with pytest.raises(SystemExit, match="below 101"):

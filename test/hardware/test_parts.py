@@ -42,6 +42,7 @@ work(jobs.items(), Journal(Path(sys.argv[1])))
 """
 
 
+@pytest.mark.slow
 def test_a_job_that_dies_or_hangs_fails_alone(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     command = [sys.executable, "-c", WORKER, str(path)]

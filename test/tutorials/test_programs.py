@@ -55,6 +55,7 @@ def assert_numbers_agree(
         np.testing.assert_allclose(one, other, tolerance, tolerance / 10, err_msg=f"at {number}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", cases(QUICK))
 def test_captured_steps_on_two_devices_print_the_numbers_of_one_device(program):
     expected = program.train(ONE, jit=False)

@@ -40,6 +40,7 @@ def run(level: str, llvm: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("llvm", ["1", "0"])
 @pytest.mark.parametrize("level", LEVELS)
 def test_kernels_are_compiled_for_a_level_of_x86_64(level: str, llvm: str) -> None:

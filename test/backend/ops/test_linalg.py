@@ -164,6 +164,7 @@ def test_hash_is_a_tree_of_shake_128() -> None:
     assert Tensor(b"abc").hash().numpy().tobytes() == expected
 
 
+@pytest.mark.slow
 def test_a_parameter_may_be_hashed() -> None:
     parameter = Tensor([1.0, 2.0], requires_grad=True)
     assert parameter.hash().tolist() == Tensor([1.0, 2.0]).hash().tolist()

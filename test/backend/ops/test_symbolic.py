@@ -363,6 +363,7 @@ def test_convolution_over_an_axis_of_symbolic_size(arguments: dict[str, Any]) ->
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "arguments",

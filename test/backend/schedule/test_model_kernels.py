@@ -65,6 +65,7 @@ def assert_kernel_is_right(item: ExecItem) -> None:
         np.testing.assert_allclose(found, expected, 1e-3, 1e-4 * scale, err_msg=str(item.ast))
 
 
+@pytest.mark.slow
 @pytest.mark.sample(6, values=False)
 @pytest.mark.parametrize("devices", [DEVICES[:1], DEVICES])
 @pytest.mark.parametrize("name", MODELS)

@@ -239,6 +239,7 @@ def content(path: Path) -> set[float]:
     return {float(number) for x in state.values() for number in np.unique(x)}
 
 
+@pytest.mark.slow
 @only_one_process("kills a process of its own")
 @pytest.mark.parametrize("steps", range(len(MOMENTS)))
 def test_a_killed_save_leaves_the_old_file_and_the_next_one_cleans_up(

@@ -342,6 +342,7 @@ def test_microbatches_of_a_sharded_batch_are_sliced_without_communication() -> N
     assert_trained_as_on_one_device(stages, [Stage(0), Stage(1)], loss)
 
 
+@pytest.mark.slow
 def test_stages_of_a_mesh_with_three_dimensions() -> None:
     eight = (*DEVICES, *(nth(number) for number in range(4, 8)))
     meshes = Mesh((2, 2, 2), ("pp", "dp", "tp"), eight).split("pp")
@@ -364,6 +365,7 @@ def test_a_mesh_of_one_dimension_is_split_into_devices() -> None:
 # ---- layers with a state, random numbers, the JIT ----
 
 
+@pytest.mark.slow
 def test_a_stage_uses_the_same_dropout_mask_backward() -> None:
     layers = [nn.Linear(32, 32, bias=False) for _ in range(2)]
     for layer in layers:
@@ -453,6 +455,7 @@ def words() -> tuple[Tensor, Tensor]:
     return Tensor(rng.integers(0, 96, 32)), Tensor(rng.integers(0, 96, 32))
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3, values=False)
 @pytest.mark.parametrize(
     ("places", "copies"),

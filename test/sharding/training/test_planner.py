@@ -275,6 +275,7 @@ def test_state_is_laid_out_as_its_parameter_unless_it_is_named() -> None:
     assert predict(training_step, inputs, layouts) == expected
 
 
+@pytest.mark.slow
 def test_a_plan_with_an_optimizer_trains_as_on_one_device() -> None:
     alone, inputs = (with_optimizer(filled(perceptron(256)), "adam") for _ in range(2))
     free = plan(training_step, inputs, MESHES["two"], fixed={"x": P("dp")}).cost
@@ -454,6 +455,7 @@ def test_a_function_that_returns_nothing_is_an_error() -> None:
         plan(lambda x: None, {"x": Tensor.empty(4, 4)}, MESHES["two"])
 
 
+@pytest.mark.slow
 def test_planning_leaves_tensors_and_random_numbers_unchanged() -> None:
     inputs = filled(perceptron(32))
     x = inputs["x"]

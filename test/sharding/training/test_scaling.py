@@ -20,6 +20,7 @@ from tinygrad.sharding import Topology
 STEPS = {"data parallel": data_parallel, "tensor parallel": tensor_parallel}
 
 
+@pytest.mark.slow
 @only_one_process("looks at the items of all devices")
 @pytest.mark.parametrize("text", [False, True], ids=["mlp", "transformer"])
 @pytest.mark.parametrize("name", STEPS)

@@ -245,6 +245,7 @@ def attention_arrays(dim: int) -> list[Any]:
 SHARDED_HEADS = [REPLICATED, COLUMNS, COLUMNS, COLUMNS, ROWS]
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("heads", [4, 8])
 def test_head_parallel_attention_is_one_all_reduce(heads: int) -> None:
@@ -264,6 +265,7 @@ def test_six_heads_on_four_devices_are_resharded_by_all_to_alls() -> None:
     assert sum(forward.values()) <= 3 * 3 / 16 * 12 + 3 / 16 * 12 + 1.5 * 12
 
 
+@pytest.mark.slow
 def test_ulysses_is_an_all_to_all_for_each_of_q_k_v_and_o() -> None:
     by_sequence, by_head = on(1), on(2)
 
