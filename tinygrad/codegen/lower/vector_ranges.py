@@ -37,7 +37,7 @@ def expand_vectors(sink: UOp, renderer: Renderer) -> UOp:
     if not any(u.op is Ops.RANGE and u.arg.kind is AxisType.VECTOR for u in nodes):
         return sink
     target = renderer.target
-    # threads load lane by lane what is masked so
+    # for threads, `scalar_lanes.py` divides masked vectors anyway
     register_bytes = None if target.has_threads else target.vector_bytes
     expansion = _Expansion(renderer.has_shuffle, register_bytes)
     for u in nodes:
