@@ -13,7 +13,11 @@ from dataclasses import dataclass
 
 from test.emulator import compiler, metal_text
 
-HEADERS = {"cuda": '#include "cuda.h"', "hip": '#include "hip.h"', "metal": ""}
+HEADERS = {
+    "cuda": '#include "cuda.h"',
+    "hip": '#include "hip.h"',
+    "metal": "#define __HAVE_BFLOAT__",
+}
 """What comes before a text of each dialect; Metal's includes its header itself."""
 MAX_THREADS = 1024
 UNBOUND_METAL_THREADS = 384

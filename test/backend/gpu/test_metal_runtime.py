@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from test.backend.codegen.test_renderer_c import elementwise
+from test.golden.test_kernels import row_sum
 from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, Compiled, CompileError, DeviceError, OutOfMemoryError
 from tinygrad.device import Device as REGISTRY
@@ -244,6 +246,12 @@ def test_kernels_use_what_the_gpu_and_the_system_have(gpu: Gpu) -> None:
         kernel = elementwise(lambda x: x + 1, dtypes.bfloat16)
         assert "bfloat" in get_program(kernel, find_renderer(target)).source
         assert "bfloat" not in get_program(kernel, find_renderer(older)).source
+        # the prelude has overloads of shuffles for all types
+        shuffled = get_program(row_sum(), find_renderer(older)).source
+        assert "warp_shuffle(" in shuffled
+        guarded = r"#ifdef __HAVE_BFLOAT__\n.*?#endif\n"
+        rest = re.sub(guarded, "", shuffled, flags=re.DOTALL)
+        assert re.search(r"\bbfloat\b", rest) is None
         # a Mac with a GPU of Intel or AMD
         gpu.is_apple7 = False
         other = REGISTRY["METAL:2"].target

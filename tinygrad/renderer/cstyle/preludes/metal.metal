@@ -13,9 +13,12 @@ static inline bool warp_shuffle(bool value, int lane) {
   return simd_shuffle(ushort(value), ushort(lane)) != 0;
 }
 
+// Metal has the type since 3.1, which macOS 14 has.
+#ifdef __HAVE_BFLOAT__
 static inline bfloat warp_shuffle(bfloat value, int lane) {
   return as_type<bfloat>(simd_shuffle(as_type<ushort>(value), ushort(lane)));
 }
+#endif
 
 static inline long warp_shuffle(long value, int lane) {
   return as_type<long>(simd_shuffle(as_type<uint2>(value), ushort(lane)));
