@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.device import Buffer, MultiBuffer, RemoteBuffer, copy_buffer
 from tinygrad.execution.wire import current_wire
-from tinygrad.schedule.spmd.local import max_shape
 from tinygrad.settings import SPEC
-from tinygrad.sharding import Sharding, current_local_devices, is_on_host
+from tinygrad.sharding import Sharding, current_local_devices, is_on_host, max_shape
 from tinygrad.uop.device_value import device_names, is_file
 from tinygrad.uop.node_table import NodeTable
 from tinygrad.uop.ops import UOp

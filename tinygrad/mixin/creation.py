@@ -15,6 +15,7 @@ from tinygrad.errors import ArgumentError
 from tinygrad.helpers import all_int, argfix, ceildiv
 from tinygrad.mixin.elementwise.unary import ElementwiseMixin
 from tinygrad.mixin.movement.reshape import MovementMixin
+from tinygrad.sharding import max_shape
 from tinygrad.storage.files import open_file, placed_anew
 from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.live_tensors import live_tensors
@@ -339,7 +340,7 @@ def sizes_of(shape: tuple[Any, ...]) -> tuple[sint, ...]:
 
 def max_sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """The sizes, the maximum of each symbolic one."""
-    return tuple(size if isinstance(size, int) else int(size.vmax) for size in sizes_of(shape))
+    return max_shape(sizes_of(shape))
 
 
 def known_sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:

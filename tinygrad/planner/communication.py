@@ -19,7 +19,7 @@ from tinygrad.schedule.spmd.collectives import (
     choose_algorithm,
     partial_sum_count,
 )
-from tinygrad.schedule.spmd.local import local_device, local_shape, max_shape
+from tinygrad.schedule.spmd.local import local_device, local_shape
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.settings import ALL2ALL, RING
 from tinygrad.sharding import (
@@ -32,6 +32,7 @@ from tinygrad.sharding import (
     elements_per_link,
     gather_stages,
     group_size,
+    max_shape,
     scatter_stages,
     scattered_first,
     sliced_source,

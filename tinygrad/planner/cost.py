@@ -16,8 +16,8 @@ from tinygrad.planner.communication import CommCost, communication_costs
 from tinygrad.planner.device_program import device_program
 from tinygrad.planner.layers import Group, repeated, shortened
 from tinygrad.planner.trial import Function, trial_graph
-from tinygrad.schedule.spmd.local import local_shape, max_shape
-from tinygrad.sharding import current_topology
+from tinygrad.schedule.spmd.local import local_shape
+from tinygrad.sharding import current_topology, max_shape
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import TensorDevice, device_names, tensor_device

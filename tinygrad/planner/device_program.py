@@ -19,7 +19,7 @@ from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem, Transfer
 from tinygrad.schedule.multi import LayoutLowering, local_rules
 from tinygrad.schedule.pipeline import PlanOptions, plan_graph
 from tinygrad.schedule.spmd.collectives import choose_algorithm, reduce_leading_axis
-from tinygrad.schedule.spmd.local import local_shape, max_shape, pad_flat
+from tinygrad.schedule.spmd.local import local_shape, pad_flat
 from tinygrad.sharding import (
     LocalDevices,
     Sharding,
@@ -27,6 +27,7 @@ from tinygrad.sharding import (
     gather_stages,
     group_size,
     is_local_slice,
+    max_shape,
     scatter_stages,
     scattered_first,
     sliced_source,

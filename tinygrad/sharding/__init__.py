@@ -3,7 +3,10 @@
 Input: shapes, tensor axes and device names. Output: layouts, regions of arrays, and the bytes that
 a change of layout moves.
 
-    layout.py              `Sharding`, the value of a layout, and its placements
+    layout.py              `Sharding`, the value of a layout
+    placement.py               what one mesh dimension does: shard, replicate, hold partial values
+    sizes.py                   sizes and boxes of arrays
+    device_names.py            names of devices
     mesh.py                `Mesh` and `P`: layouts by the names of mesh dimensions
     shards.py              the shapes of an array's shards
     propagation.py         layouts through movement ops and reductions
@@ -15,7 +18,9 @@ a change of layout moves.
     routes.py              which device sends each piece
     block_grid.py          the blocks of an array by number
     transfer_kind.py       the name of a change of layout
-    topology.py            links between devices, and the time of communication
+    topology.py            links between devices
+    device_groups.py           groups of devices that communicate, and their links
+    communication_time.py      the time of a change of layout, and of an all-reduce
     partial_layouts.py     the layouts of partial sums on their way to a reduction
     node_stages.py             all-gathers and reduce-scatters in two stages
     local_devices.py       the devices that this process plans and runs
@@ -40,6 +45,12 @@ from tinygrad.sharding.common_layout import (
     common_mesh,
     operand_layout,
 )
+from tinygrad.sharding.communication_time import (
+    allreduce_seconds,
+    elements_per_link,
+    fastest_allreduce,
+    transfer_seconds,
+)
 from tinygrad.sharding.cover import (
     allreduce_bytes,
     as_layout,
@@ -49,18 +60,8 @@ from tinygrad.sharding.cover import (
     sent_per_device,
     transfer_bytes,
 )
-from tinygrad.sharding.layout import (
-    Interval,
-    Partial,
-    Placement,
-    Region,
-    Shape,
-    Sharding,
-    ShardingError,
-    Span,
-    on_axis,
-    placement_axis,
-)
+from tinygrad.sharding.device_groups import node_size, partial_groups
+from tinygrad.sharding.layout import Sharding
 from tinygrad.sharding.local_devices import (
     ALL_DEVICES,
     LocalDevices,
@@ -83,6 +84,15 @@ from tinygrad.sharding.partial_layouts import (
     stack_layout,
     stack_shape,
 )
+from tinygrad.sharding.placement import (
+    Interval,
+    Partial,
+    Placement,
+    ShardingError,
+    Span,
+    on_axis,
+    placement_axis,
+)
 from tinygrad.sharding.propagation import (
     LAYOUT_RULES,
     LayoutRule,
@@ -96,19 +106,14 @@ from tinygrad.sharding.propagation import (
 from tinygrad.sharding.routes import Piece, Routes, SentPiece
 from tinygrad.sharding.row_ranges import RowRanges, is_monotone, row_ranges
 from tinygrad.sharding.shards import global_shape, replica_count, shard_shapes
+from tinygrad.sharding.sizes import Region, Shape, max_shape, max_size
 from tinygrad.sharding.topology import (
     PROCESSES,
     Link,
     Processor,
     Topology,
-    allreduce_seconds,
     current_topology,
-    elements_per_link,
-    fastest_allreduce,
-    node_size,
-    partial_groups,
     set_topology,
-    transfer_seconds,
 )
 from tinygrad.sharding.transfer_kind import transfer_kind
 
@@ -159,6 +164,8 @@ __all__ = [
     "is_monotone",
     "is_on_host",
     "kept_layout",
+    "max_shape",
+    "max_size",
     "moved_elements",
     "movement_layout",
     "moves_axis",

@@ -10,16 +10,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tinygrad.sharding.layout import (
-    Interval,
-    Placement,
-    Shape,
-    Sharding,
-    Span,
-    is_int,
-    max_size,
-    placement_axis,
-)
+from tinygrad.sharding.layout import Sharding
+from tinygrad.sharding.placement import Interval, Placement, Span, placement_axis
+from tinygrad.sharding.sizes import Shape, is_int, max_size
 
 _WINDOWS: Final = frozenset({"WINDOW", "UNWINDOW"})
 RANGE_OPS: Final = frozenset({"PAD", "SHRINK", "FLIP"}) | _WINDOWS

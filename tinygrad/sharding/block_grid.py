@@ -10,7 +10,9 @@ from __future__ import annotations
 from functools import cached_property
 from math import prod
 
-from tinygrad.sharding.layout import Region, Shape, Sharding, max_size, placement_axis
+from tinygrad.sharding.layout import Sharding
+from tinygrad.sharding.placement import placement_axis
+from tinygrad.sharding.sizes import Region, Shape, max_size
 
 Block = tuple[int, ...]
 """The number of a block along each sharded axis, in the order of `Sharding.split_axes`."""

@@ -12,18 +12,12 @@ from itertools import accumulate, pairwise, permutations
 from math import prod
 from operator import mul
 
-from tinygrad.sharding.layout import (
-    Partial,
-    Placement,
-    Shape,
-    Sharding,
-    ShardingError,
-    is_int,
-    max_size,
-    placement_axis,
-)
+from tinygrad.sharding.communication_time import elements_per_link
+from tinygrad.sharding.layout import Sharding
+from tinygrad.sharding.placement import Partial, Placement, ShardingError, placement_axis
 from tinygrad.sharding.propagation import reduce_layout
-from tinygrad.sharding.topology import Link, Topology, current_topology, elements_per_link
+from tinygrad.sharding.sizes import Shape, is_int, max_size
+from tinygrad.sharding.topology import Link, Topology, current_topology
 
 
 def common_layout(

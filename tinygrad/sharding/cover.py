@@ -13,8 +13,10 @@ from math import prod
 
 from tinygrad.caches import cached_function
 from tinygrad.errors import ArgumentError
-from tinygrad.sharding.layout import Region, Shape, Sharding, ShardingError, is_int, max_size
+from tinygrad.sharding.layout import Sharding
+from tinygrad.sharding.placement import ShardingError
 from tinygrad.sharding.routes import Piece, Routes
+from tinygrad.sharding.sizes import Region, Shape, is_int, max_size
 
 
 @cached_function(4096)

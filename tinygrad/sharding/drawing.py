@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tinygrad.sharding.device_names import device_range
 from tinygrad.sharding.drawing_svg import svg
-from tinygrad.sharding.layout import Shape, Sharding, Size, device_range
+from tinygrad.sharding.layout import Sharding
 from tinygrad.sharding.panels import Cell, Panel, empty_devices, panels
+from tinygrad.sharding.sizes import Shape, Size
 from tinygrad.text import highlighted
 
 # adjacent devices differ, also along the columns of small meshes

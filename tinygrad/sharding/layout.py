@@ -1,4 +1,4 @@
-"""The value types of sharding: on which devices an array lives, and which axes they shard.
+"""`Sharding`: on which devices an array lives, and which axes they shard.
 
 Input: device names, and one placement per mesh dimension. Output: `Sharding`, the device value of a
 tensor on several devices. Invariants: a `Sharding` is valid, canonical and interned, so equal
@@ -7,156 +7,24 @@ layouts are the same object. Bounds are computed from a shape, never stored.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise, product
+from itertools import product
 from math import prod
-from typing import Any, Final, NamedTuple, TypeAlias, final, overload
+from typing import Any, final, overload
 
-from tinygrad.errors import ArgumentError
-
-MAX_SHOWN_RANGES: Final = 4
-"""Of ranges that are listed one by one, as many are shown in the text of a layout."""
-
-REDUCE_OPS: Final = ("ADD", "MAX", "MUL", "MIN")
-
-Size: TypeAlias = Any
-"""The size of one axis: an int, or a symbolic object of a higher layer, which is sharded as its
-upper bound `vmax`.
-"""
-Shape: TypeAlias = tuple[Size, ...]
-Region: TypeAlias = tuple[tuple[Size, Size], ...]
-"""A box of the global array: one half-open (start, stop) for each tensor axis."""
-
-
-class ShardingError(ArgumentError):
-    """A layout is invalid or does not fit a shape. The message names the values and the fix."""
-
-
-@dataclass(frozen=True)
-class Partial:
-    """The placement of a partial value: the `op`-reduction over the mesh dimension is still
-    pending.
-
-    `op` is the name of a reduce op: "ADD", "MAX", "MUL" or "MIN".
-    """
-
-    op: str
-
-    def __post_init__(self) -> None:
-        if self.op not in REDUCE_OPS:
-            raise ShardingError(
-                f"Partial: op {self.op!r} is not a reduction; use one of {', '.join(REDUCE_OPS)}"
-            )
-
-    def __str__(self) -> str:
-        return f"Partial({self.op})"
-
-
-@dataclass(frozen=True)
-class Interval:
-    """The placement of shifted or overlapping ranges, such as blocks with halos.
-
-    Along the mesh dimension, device number c holds the elements of tensor axis `axis` that are in
-    its range of a `Span`. Elements outside the array are unspecified.
-    """
-
-    axis: int
-    first: int
-    step: int
-    size: int
-    stride: int = 1
-    bounds: tuple[tuple[int, int], ...] = ()
-
-    @classmethod
-    def listed(cls, axis: int, bounds: tuple[tuple[int, int], ...]) -> Interval:
-        """Ranges without a common step, listed by their bounds."""
-        size = max(stop - start for start, stop in bounds)
-        return cls(axis, bounds[0][0], 1, size, 1, bounds)
-
-    def __str__(self) -> str:
-        if self.bounds:
-            shown = [f"{start}:{stop}" for start, stop in self.bounds[:MAX_SHOWN_RANGES]]
-            rest = ", ..." if len(self.bounds) > MAX_SHOWN_RANGES else ""
-            return f"{self.axis}[{', '.join(shown)}{rest}]"
-        scaled = "" if self.stride == 1 else f"/{self.stride}"
-        return f"{self.axis}[{self.first}+{self.step}c:+{self.size}]{scaled}"
-
-
-Placement: TypeAlias = int | Interval | Partial | None
-"""Per mesh dimension: the tensor axis that it shards (an int), shifted ranges of one (`Interval`),
-replicated (None), or a partial value on each device (`Partial`)."""
-
-
-class Span(NamedTuple):
-    """Ranges of an axis: number c has the elements i for which `i * stride` is one of the `size`
-    numbers from `first + c * step` on. Every third element of blocks of 4 is `(0, 4, 4, 3)`:
-    elements 0 and 1 of the result, 2, 3, and so on. The ranges of `stride` 1 are equally long.
-    With `bounds`, these are the ranges: each has its own start and stop.
-    """
-
-    first: int
-    step: int
-    size: int
-    stride: int = 1
-    bounds: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def reduced(self) -> Span:
-        """The same ranges with the smallest `stride`."""
-        factor = math.gcd(self.step, self.stride)
-        if factor == 1:
-            return self
-        first, end = -(-self.first // factor), -(-(self.first + self.size) // factor)
-        return Span(first, self.step // factor, end - first, self.stride // factor)
-
-    @property
-    def length(self) -> int:
-        """The maximum length of a range."""
-        span = self.reduced
-        return span.size if span.stride == 1 else -(-span.size // span.stride)
-
-    def start(self, number: int) -> int:
-        """The first element of a range."""
-        if self.bounds:
-            return self.bounds[number][0]
-        return -(-(self.first + number * self.step) // self.stride)
-
-    def stop(self, number: int) -> int:
-        """The end of a range, excluded."""
-        if self.bounds:
-            return self.bounds[number][1]
-        return -(-(self.first + number * self.step + self.size) // self.stride)
-
-    def start_bounds(self, count: int) -> tuple[int, int]:
-        """The minimum and the maximum start of `count` ranges."""
-        starts = [start for start, _ in self.bounds] or [self.start(0), self.start(count - 1)]
-        return min(starts), max(starts)
-
-    @property
-    def is_disjoint(self) -> bool:
-        """Whether no element is in two ranges."""
-        if self.bounds:
-            filled = sorted(pair for pair in self.bounds if pair[0] < pair[1])
-            return all(stop <= start for (_, stop), (start, _) in pairwise(filled))
-        return self.size <= abs(self.step)
-
-
-def placement_axis(placement: Placement) -> int | None:
-    """The tensor axis that a placement shards, or None."""
-    return (
-        placement.axis
-        if isinstance(placement, Interval)
-        else (placement if isinstance(placement, int) else None)
-    )
-
-
-def on_axis(placement: Placement, axis: int) -> Placement:
-    """A placement that shards an axis, moved to another axis."""
-    return replace(placement, axis=axis) if isinstance(placement, Interval) else axis
+from tinygrad.sharding.device_names import device_range, full_name, short_name
+from tinygrad.sharding.placement import (
+    Interval,
+    Partial,
+    Placement,
+    ShardingError,
+    Span,
+    placement_axis,
+)
+from tinygrad.sharding.sizes import Region, Shape, is_int, max_size
 
 
 @final
@@ -210,14 +78,14 @@ class Sharding:
         if self is other:
             return True
         if isinstance(other, tuple):
-            return tuple(map(_full_name, self.devices)) == tuple(map(_full_name, other))
+            return tuple(map(full_name, self.devices)) == tuple(map(full_name, other))
         return False
 
     # as a key, a layout is no tuple of names
     __hash__ = object.__hash__
 
     def __contains__(self, device: object) -> bool:
-        return _full_name(device) in map(_full_name, self.devices)
+        return full_name(device) in map(full_name, self.devices)
 
     def __len__(self) -> int:
         return len(self.devices)
@@ -363,45 +231,6 @@ _INTERNED: dict[
 ] = {}
 
 
-def device_range(devices: Sequence[str]) -> str:
-    """Device names as short text: consecutive numbers as `CPU:0-3` (a bare name is number 0)."""
-    groups: list[list[str]] = []
-    for name in devices:
-        kind, number = _kind_and_number(name)
-        if groups and _kind_and_number(groups[-1][-1]) == (kind, number - 1):
-            groups[-1].append(name)
-        else:
-            groups.append([name])
-    return ", ".join(_consecutive(names) for names in groups)
-
-
-def _consecutive(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return names[0]
-    kind, first = _kind_and_number(names[0])
-    return f"{kind}:{first}-{first + len(names) - 1}"
-
-
-def _kind_and_number(name: str) -> tuple[str, int]:
-    kind, _, number = name.rpartition(":")
-    return (kind, int(number)) if kind and number.isdecimal() else (name, 0)
-
-
-def is_int(value: object) -> bool:
-    """Whether a value is an int and not a bool."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def max_size(size: Size) -> int:
-    """The size of an axis; of a symbolic one, its upper bound."""
-    return int(size) if is_int(size) else int(size.vmax)
-
-
-def _full_name(device: object) -> object:
-    """A device name with its number: a name without one is number 0."""
-    return f"{device}:0" if isinstance(device, str) and ":" not in device else device
-
-
 def _checked_devices(devices: Sequence[str]) -> tuple[str, ...]:
     is_sequence = isinstance(devices, Iterable) and not isinstance(devices, str)
     if not is_sequence or not all(isinstance(name, str) and name for name in devices):
@@ -410,7 +239,7 @@ def _checked_devices(devices: Sequence[str]) -> tuple[str, ...]:
             'write for example ("CPU:0", "CPU:1")'
         )
     # number 0 has no number, as in the device of a tensor
-    devices = tuple(name.removesuffix(":0") for name in devices)
+    devices = tuple(short_name(name) for name in devices)
     if not devices:
         raise ShardingError("devices is empty; name at least one device")
     repeated = sorted(name for name, count in Counter(devices).items() if count > 1)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
+from tinygrad.sharding.device_names import short_name
+
 # the memory and the files of the host: every process copies from its own
 HOST_KINDS: Final = frozenset({"NPY", "PYTHON", "DISK"})
 
@@ -51,7 +53,7 @@ class LocalDevices:
     @classmethod
     def of(cls, names: Iterable[str]) -> LocalDevices:
         """The local devices with these names."""
-        return cls(frozenset(map(_plain, names)))
+        return cls(frozenset(map(short_name, names)))
 
     @cached_property
     def is_all(self) -> bool:
@@ -61,7 +63,7 @@ class LocalDevices:
     def is_local(self, name: str) -> bool:
         """Whether a device is local. The host's memory and files are so in every process."""
         if self.names is not None:
-            return name in self.names or _plain(name) in self.names or is_on_host(name)
+            return name in self.names or short_name(name) in self.names or is_on_host(name)
         return self.rank is None or is_on_host(name) or self.rank.owner(name) == self.rank.number
 
     def numbers(self, devices: Sequence[str]) -> Sequence[int]:
@@ -95,11 +97,6 @@ def is_on_host(name: str) -> bool:
 @lru_cache(maxsize=4096)
 def _numbers(local: LocalDevices, devices: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(number for number, name in enumerate(devices) if local.is_local(name))
-
-
-def _plain(name: str) -> str:
-    """A device's name, without the number 0."""
-    return name.removesuffix(":0")
 
 
 # the local devices of the `with` blocks that this thread has entered

@@ -12,7 +12,10 @@ from itertools import product
 from math import prod
 from typing import TypeAlias
 
-from tinygrad.sharding.layout import Sharding, ShardingError, device_range, is_int
+from tinygrad.sharding.device_names import device_range
+from tinygrad.sharding.layout import Sharding
+from tinygrad.sharding.placement import ShardingError
+from tinygrad.sharding.sizes import is_int
 
 SpecEntry: TypeAlias = str | tuple[str, ...] | None
 

@@ -12,7 +12,9 @@ from math import prod
 from typing import NamedTuple
 
 from tinygrad.sharding.common_layout import common_mesh
-from tinygrad.sharding.layout import Partial, Placement, Sharding
+from tinygrad.sharding.communication_time import transfer_seconds
+from tinygrad.sharding.device_groups import node_size
+from tinygrad.sharding.layout import Sharding
 from tinygrad.sharding.partial_layouts import (
     group_size,
     next_axis,
@@ -20,7 +22,8 @@ from tinygrad.sharding.partial_layouts import (
     stack_layout,
     stack_shape,
 )
-from tinygrad.sharding.topology import current_topology, node_size, transfer_seconds
+from tinygrad.sharding.placement import Partial, Placement
+from tinygrad.sharding.topology import current_topology
 
 Ints = tuple[int, ...]
 

@@ -12,15 +12,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
 
-from tinygrad.sharding.layout import (
-    Partial,
-    Region,
-    Shape,
-    Sharding,
-    ShardingError,
-    Size,
-    device_range,
-)
+from tinygrad.sharding.device_names import device_range
+from tinygrad.sharding.layout import Sharding
+from tinygrad.sharding.placement import Partial, ShardingError
+from tinygrad.sharding.sizes import Region, Shape, Size
 
 Bounds: TypeAlias = tuple[Size, Size]
 Chosen: TypeAlias = tuple[int | None, int | None]

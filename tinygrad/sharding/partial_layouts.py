@@ -9,9 +9,12 @@ from __future__ import annotations
 from math import prod
 
 from tinygrad.sharding.common_layout import common_mesh
+from tinygrad.sharding.communication_time import allreduce_seconds, transfer_seconds
 from tinygrad.sharding.cover import allreduce_bytes, moved_elements
-from tinygrad.sharding.layout import Partial, Placement, Shape, Sharding
-from tinygrad.sharding.topology import allreduce_seconds, current_topology, transfer_seconds
+from tinygrad.sharding.layout import Sharding
+from tinygrad.sharding.placement import Partial, Placement
+from tinygrad.sharding.sizes import Shape
+from tinygrad.sharding.topology import current_topology
 
 Ints = tuple[int, ...]
 

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tinygrad.sharding.common_layout import common_layout
-from tinygrad.sharding.layout import Partial, Placement, Shape, Sharding, ShardingError
+from tinygrad.sharding.layout import Sharding
+from tinygrad.sharding.placement import Partial, Placement, ShardingError
+from tinygrad.sharding.sizes import Shape
 
 _AXIS = re.compile(r"\[([A-Za-z_]\w*)\]|([A-Za-z_]\w*)")
 

@@ -17,18 +17,9 @@ from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tinygrad.sharding.axis_ranges import RANGE_OPS, kept_layout, range_layout
-from tinygrad.sharding.layout import (
-    Interval,
-    Partial,
-    Placement,
-    Shape,
-    Sharding,
-    Size,
-    is_int,
-    max_size,
-    on_axis,
-    placement_axis,
-)
+from tinygrad.sharding.layout import Sharding
+from tinygrad.sharding.placement import Interval, Partial, Placement, on_axis, placement_axis
+from tinygrad.sharding.sizes import Shape, Size, is_int, max_size
 
 LayoutRule: TypeAlias = Callable[[Sharding, Shape, Any], Sharding | None]
 

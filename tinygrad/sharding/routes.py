@@ -14,7 +14,8 @@ from math import prod
 from typing import NamedTuple
 
 from tinygrad.sharding.block_grid import Block, BlockGrid
-from tinygrad.sharding.layout import Region, Shape, Sharding, Size
+from tinygrad.sharding.layout import Sharding
+from tinygrad.sharding.sizes import Region, Shape, Size
 
 
 class Piece(NamedTuple):

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from tinygrad.sharding.layout import Shape, Sharding, ShardingError
+from tinygrad.sharding.layout import Sharding
+from tinygrad.sharding.placement import ShardingError
+from tinygrad.sharding.sizes import Shape
 
 
 def shard_shapes(layout: Sharding, shape: Shape) -> tuple[Shape, ...]:

@@ -6,7 +6,8 @@ Input: two layouts without `Partial`, or device names. Output: the kind that `Co
 from __future__ import annotations
 
 from tinygrad.sharding.common_layout import common_mesh
-from tinygrad.sharding.layout import Interval, Sharding, placement_axis
+from tinygrad.sharding.layout import Sharding
+from tinygrad.sharding.placement import Interval, placement_axis
 
 
 def transfer_kind(source: Sharding | str | None, target: Sharding | str | None) -> str:

@@ -14,7 +14,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import SymbolicShape
 from tinygrad.uop.device_value import DeviceLike, TensorDevice, is_file
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard import computing_device
+from tinygrad.uop.reshard import can_shard, computing_device
 
 
 def canonical_device(device: DeviceLike) -> TensorDevice | None:
@@ -79,14 +79,6 @@ def without_unit_axes(device: TensorDevice, shape: SymbolicShape) -> TensorDevic
         return device.replicated()
     return (
         operand_layout(device, shape) if len(shape) > max(device.split_axes, default=0) else device
-    )
-
-
-def can_shard(layout: Sharding, shape: SymbolicShape) -> bool:
-    """Whether every sharded axis exists in `shape`, with a known size other than 1."""
-    return all(
-        axis < len(shape) and isinstance(shape[axis], int) and shape[axis] != 1
-        for axis in layout.split_axes
     )
 
 

@@ -18,7 +18,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.arguments import is_integer
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, format_shape
 from tinygrad.uop.ops import UOp, sint, smax
-from tinygrad.uop.sint import same_size
+from tinygrad.uop.sint import is_one, same_size
 
 Padding = tuple[tuple[sint, sint], ...]
 
@@ -112,9 +112,9 @@ class MovementMixin(TensorCore):
         (2, 2)
         """
         if dim is None:
-            return self.reshape(tuple(s for s in self.shape if not _is_one(s)))
+            return self.reshape(tuple(s for s in self.shape if not is_one(s)))
         axis, shape = self._axis(dim), self.shape
-        if not shape or not _is_one(shape[axis]):
+        if not shape or not is_one(shape[axis]):
             return self._view(self.uop)
         return self.reshape((*shape[:axis], *shape[axis + 1 :]))
 
@@ -205,7 +205,7 @@ class MovementMixin(TensorCore):
             return self
         aligned = (1,) * (len(shape) - len(old)) + old
         if len(old) > len(shape) or any(
-            not _is_one(a) and not same_size(a, b) for a, b in zip(aligned, shape, strict=True)
+            not is_one(a) and not same_size(a, b) for a, b in zip(aligned, shape, strict=True)
         ):
             raise ArgumentError(
                 f"cannot expand {format_shape(old)} to {format_shape(shape)}: only axes of size 1 "
@@ -359,10 +359,6 @@ def _kept_size(old: SymbolicShape, new: tuple[Any, ...], axis: int) -> sint:
             f"reshape {old} -> {new}: there is no axis {axis} whose size None keeps"
         )
     return old[axis]
-
-
-def _is_one(size: sint) -> bool:
-    return isinstance(size, int) and size == 1
 
 
 def _is_bound(size: UOp) -> bool:

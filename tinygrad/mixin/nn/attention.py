@@ -14,7 +14,7 @@ from tinygrad.errors import ArgumentError
 from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.linalg.matmul import MatmulMixin
 from tinygrad.mixin.random import RandomMixin
-from tinygrad.sharding.layout import max_size
+from tinygrad.sharding import max_size
 from tinygrad.uop.reshard import shard_count
 
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from tinygrad.sharding import (
     Placement,
     Sharding,
+    max_size,
     moved_elements,
     reduced_elements,
 )
-from tinygrad.sharding.layout import max_size
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.propagation.device_rules import is_index_axis, is_placement

@@ -7,8 +7,7 @@ device.
 
 from __future__ import annotations
 
-from tinygrad.sharding import LAYOUT_RULES, Sharding, moved_elements, reduced_elements
-from tinygrad.sharding.layout import max_size
+from tinygrad.sharding import LAYOUT_RULES, Sharding, max_size, moved_elements, reduced_elements
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, sint
 

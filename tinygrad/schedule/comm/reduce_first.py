@@ -8,8 +8,7 @@ example: all-reduced last, it is an image, and not one image for each element of
 from __future__ import annotations
 
 from tinygrad.helpers import prod
-from tinygrad.sharding import LAYOUT_RULES, Sharding, reduce_layout
-from tinygrad.sharding.layout import max_size
+from tinygrad.sharding import LAYOUT_RULES, Sharding, max_size, reduce_layout
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.device_value import DeviceValue
 from tinygrad.uop.ops import UOp

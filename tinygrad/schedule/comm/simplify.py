@@ -13,9 +13,9 @@ from tinygrad.schedule.movement_chains import merged_chain
 from tinygrad.sharding import (
     LAYOUT_RULES,
     Sharding,
+    max_size,
     reduced_first,
 )
-from tinygrad.sharding.layout import max_size
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import TensorDevice
 from tinygrad.uop.ops import ReduceArg, UOp, sint

@@ -29,6 +29,13 @@ def memory_of(node: UOp) -> UOp:
     return node
 
 
+def below_casts(node: UOp) -> UOp:
+    """The value of which `node` is a conversion, or `node` itself."""
+    while node.op is Ops.CAST:
+        node = node.src[0]
+    return node
+
+
 def repeats(node: UOp) -> bool:
     """Whether a node is an EXPAND that repeats elements."""
     return node.op is Ops.EXPAND and node.shape != node.src[0].shape

@@ -15,7 +15,7 @@ from tinygrad.device import Device
 from tinygrad.dtype import ConstType, dtypes
 from tinygrad.helpers import ceildiv, prod
 from tinygrad.schedule.execution_plan import DEVICE_NUMBER
-from tinygrad.sharding import Sharding
+from tinygrad.sharding import Sharding, max_shape
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import Spmd, TensorDevice
 from tinygrad.uop.ops import UOp, sint
@@ -159,11 +159,6 @@ def permute_axes(value: UOp, order: tuple[int, ...]) -> UOp:
     if real == sorted(real):
         return value.reshape(tuple(shape[i] for i in order))
     return value.permute(order)
-
-
-def max_shape(shape: tuple[sint, ...]) -> tuple[int, ...]:
-    """The upper bound of each size."""
-    return tuple(d if isinstance(d, int) else int(d.vmax) for d in shape)
 
 
 def pad_to_max_shape(value: UOp) -> UOp:

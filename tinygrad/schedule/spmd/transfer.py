@@ -31,7 +31,6 @@ from tinygrad.schedule.spmd.local import (
     is_host_source,
     local_device,
     local_shape,
-    max_shape,
     pad_axis,
     pad_to_max_shape,
     pad_to_shape,
@@ -54,6 +53,7 @@ from tinygrad.sharding import (
     current_local_devices,
     gather_stages,
     is_local_slice,
+    max_shape,
     moved_elements,
     placement_axis,
 )

@@ -61,6 +61,7 @@ from tinygrad.uop.reshard.gradients import (
     gradient_of_copy,
 )
 from tinygrad.uop.reshard.move import (
+    can_shard,
     copy,
     device_mismatch,
     record_user_line,
@@ -85,6 +86,7 @@ from tinygrad.uop.reshard.operands import (
 __all__ = [
     "FILE_VIEWS",
     "any_sharded",
+    "can_shard",
     "computing_device",
     "copy",
     "device_mismatch",

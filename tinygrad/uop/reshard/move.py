@@ -301,5 +301,8 @@ def _exact_source_layout(node: Node, layout: Sharding) -> Sharding | None:
 
 
 def can_shard(layout: Sharding, shape: tuple[Any, ...]) -> bool:
-    """Whether every sharded axis of `layout` has a known size other than 1."""
-    return all(isinstance(shape[i], int) and shape[i] != 1 for i in layout.split_axes)
+    """Whether every sharded axis of `layout` exists in `shape`, with a known size other than 1."""
+    return all(
+        axis < len(shape) and isinstance(shape[axis], int) and shape[axis] != 1
+        for axis in layout.split_axes
+    )

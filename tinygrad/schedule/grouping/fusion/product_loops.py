@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import prod
+from tinygrad.schedule.grouping.values import below_casts
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.sint import is_one
@@ -54,10 +55,10 @@ class ProductLoops(NamedTuple):
 
 def product_loops(node: UOp) -> ProductLoops | None:
     """The loops of a REDUCE_AXIS, None if it is no sum of products of floats without windows."""
-    product = _below_casts(node.src[0])
+    product = below_casts(node.src[0])
     if node.arg.op is not Ops.ADD or product.op is not Ops.MUL:
         return None
-    operands = [_below_casts(x) for x in product.src]
+    operands = [below_casts(x) for x in product.src]
     if not dtypes.is_float(product.dtype) or not all(map(_is_plain, operands)):
         return None
     roles: list[str] = []
@@ -81,12 +82,6 @@ def product_loops(node: UOp) -> ProductLoops | None:
         if all(isinstance(x, int) for x in sizes[mine]) and prod(sizes[mine]) <= MAX_SKINNY_ROWS:
             order = (*order, _order(other))
     return ProductLoops(axes, order, (), frozenset({node}))
-
-
-def _below_casts(node: UOp) -> UOp:
-    while node.op is Ops.CAST:
-        node = node.src[0]
-    return node
 
 
 def _is_plain(operand: UOp) -> bool:

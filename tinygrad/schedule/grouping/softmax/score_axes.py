@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from tinygrad.schedule.grouping.values import below_casts
+from tinygrad.sharding import max_shape
 from tinygrad.uop import GroupOp, Ops
-from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.ops import UOp
 from tinygrad.uop.sint import same_size
 
 KEEPS_ORDER = frozenset({Ops.RESHAPE, Ops.PERMUTE})
@@ -20,28 +22,15 @@ Roles: TypeAlias = tuple[int, ...]
 """For each axis 0 if both operands have it, else 1 or 2."""
 
 
-def max_sizes(shape: tuple[sint, ...]) -> tuple[int, ...]:
-    """The sizes of axes, of symbolic ones the upper bounds."""
-    return tuple(d if isinstance(d, int) else int(d.vmax) for d in shape)
-
-
 def factors(reduce: UOp) -> tuple[UOp, UOp] | None:
     """The broadcast operands of a sum of products, or None."""
     if reduce.op is not Ops.REDUCE_AXIS or reduce.arg.op is not Ops.ADD:
         return None
-    product = reduce.src[0]
-    while product.op is Ops.CAST:
-        product = product.src[0]
+    product = below_casts(reduce.src[0])
     if product.op is not Ops.MUL:
         return None
-    pair = tuple(_below_casts(x) for x in product.src)
+    pair = tuple(below_casts(x) for x in product.src)
     return (pair[0], pair[1]) if all(map(broadcast_axes, pair)) else None
-
-
-def _below_casts(node: UOp) -> UOp:
-    while node.op is Ops.CAST:
-        node = node.src[0]
-    return node
 
 
 def broadcast_axes(node: UOp) -> tuple[int, ...]:
@@ -81,12 +70,12 @@ def moved(roles: Roles | None, source: UOp, node: UOp) -> Roles | None:
 
 def _reshaped(roles: Roles, source: UOp, node: UOp) -> Roles | None:
     """The roles after a RESHAPE: axes are matched by the sizes of everything before them."""
-    pairs = zip(max_sizes(source.shape), roles, strict=True)
+    pairs = zip(max_shape(source.shape), roles, strict=True)
     old = [(d, r) for d, r in pairs if d != 1]
     found: list[int] = []
     done = total = 1
     position = 0
-    for size in max_sizes(node.shape):
+    for size in max_shape(node.shape):
         if size == 1:
             found.append(0)
             continue
