@@ -18,7 +18,8 @@ from tinygrad.planner.communication import CommCost, Ints, communication_costs, 
 from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem, TransferItem
 from tinygrad.schedule.multi import LayoutLowering, local_rules
 from tinygrad.schedule.pipeline import PlanOptions, plan_graph
-from tinygrad.schedule.spmd.collectives import choose_algorithm, reduce_leading_axis
+from tinygrad.schedule.spmd.allreduce_algorithms import reduce_leading_axis
+from tinygrad.schedule.spmd.collectives import choose_algorithm
 from tinygrad.schedule.spmd.local import local_shape, pad_flat
 from tinygrad.sharding import (
     LocalDevices,

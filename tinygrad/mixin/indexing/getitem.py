@@ -1,87 +1,45 @@
 """Indexing and assignment of elements: `x[...]` and `x[...] = v`.
 
-Input: for each axis an int, a slice, None for a new axis, `...` for all remaining axes, or integers
-as a tensor or list, or for several axes a mask of bools. Output: the elements. Index tensors
-broadcast against each other; their axes replace the first indexed axis, or come first if a slice is
-between them. Indexing by tensors costs the size of the result. Elements of index tensors that are
-out of range read as 0 and are not written; in lists and arrays they are errors.
+Input: for each axis an int, a slice, None for a new axis, `...` for all remaining axes, integers as
+a tensor or list, or a mask of bools for several axes. Output: the elements. Index tensors broadcast
+against each other; their axes replace the first indexed axis, or come first if a slice is between
+them. Indexing by tensors costs the size of the result. An index out of range reads 0 and writes
+nothing if it is in a tensor; in a list or array it is an error.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Self, TypeAlias, cast
 
 from tinygrad.dtype import dtypes
-from tinygrad.errors import ArgumentError, ArgumentIndexError
+from tinygrad.errors import ArgumentIndexError
 from tinygrad.helpers import all_int, argsort, flatten, prod
 from tinygrad.mixin.core import TensorCore
 from tinygrad.mixin.indexing.index_axes import IndexAxes
+from tinygrad.mixin.indexing.index_view import (
+    AxisView,
+    View,
+    are_adjacent,
+    axes_used,
+    axis_view,
+    indexed_shape,
+    is_array,
+    is_axis_item,
+    without_mask,
+)
 from tinygrad.mixin.joining import JoiningMixin
 from tinygrad.mixin.memory.conversion import ConversionMixin
 from tinygrad.storage.aliases import whole_tensor, whole_value
 from tinygrad.storage.assignment import write_now
 from tinygrad.storage.realization import realize_all
 from tinygrad.uop import Ops
-from tinygrad.uop.broadcast import broadcast_node, broadcast_shape
+from tinygrad.uop.broadcast import broadcast_node
 from tinygrad.uop.ops import UOp, WindowArg, sint
 from tinygrad.uop.reshard import shard_count, slice_with_steps
 from tinygrad.uop.sint import same_shape
 from tinygrad.uop.slice_assign import ViewStep
 
 Index: TypeAlias = Any
-
-
-@dataclass(frozen=True)
-class AxisView:
-    """The index of one axis: elements `start` to `end`, reversed if `flip`, of these every
-    `stride`-th. Without `keep`, the axis is dropped.
-    """
-
-    start: sint
-    end: sint
-    flip: bool = False
-    stride: int = 1
-    keep: bool = True
-
-    @property
-    def count(self) -> sint:
-        """The number of elements selected."""
-        if self.stride == 1:
-            size = self.end - self.start
-            return size.ssimplify() if isinstance(size, UOp) else size
-        return -(-int(self.end - self.start) // self.stride)
-
-
-@dataclass(frozen=True)
-class View:
-    """A parsed index: a view of each axis, and for each axis of the result the source axis, or None
-    for a new one. `tensors` are the index tensors, by axis of the result.
-    """
-
-    axes: tuple[AxisView, ...]
-    result: tuple[int | None, ...]
-    tensors: dict[int, Any]
-
-    @property
-    def shape(self) -> tuple[sint, ...]:
-        """The shape of the view, before it is indexed by tensors."""
-        return tuple(1 if axis is None else self.axes[axis].count for axis in self.result)
-
-    @property
-    def strides(self) -> dict[int, int]:
-        """The step of each axis that has one."""
-        return {axis: a.stride for axis, a in enumerate(self.axes) if a.stride != 1}
-
-    @property
-    def steps(self) -> tuple[ViewStep, ...] | None:
-        """The movement to the view, of elements at known places; None for any other."""
-        axes = self.axes
-        if self.tensors or not all(a.stride == 1 and all_int((a.start, a.end)) for a in axes):
-            return None
-        bounds = tuple((a.start, a.end) for a in axes)
-        flips = tuple(a.flip for a in axes)
-        return (Ops.SHRINK, bounds), (Ops.FLIP, flips), (Ops.RESHAPE, self.shape)
 
 
 class IndexingMixin(JoiningMixin, ConversionMixin):
@@ -130,8 +88,8 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
             v = self._from_host(v, self.dtype)
         items = self._index_items(indices)
         mask = self._mask_of_rows(items, v.ndim)
-        view = self._parse_index(items if mask is None else _without_mask(items))
-        value: Self = v.cast(self.dtype)._broadcast_to(_indexed_shape(view.shape, view.tensors))
+        view = self._parse_index(items if mask is None else without_mask(items))
+        value: Self = v.cast(self.dtype)._broadcast_to(indexed_shape(view.shape, view.tensors))
         if self._requires_grad is None and not v._requires_grad and mask is None:
             steps = view.steps
             if steps is not None and write_now(self, steps, value.uop):
@@ -156,10 +114,10 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
 
     def _index_items(self, indices: Index) -> list[Any]:
         """The items of an index, `...` replaced by full slices, and lists and arrays by tensors."""
-        if isinstance(indices, list) and any(_is_no_number(item) for item in indices):
+        if isinstance(indices, list) and any(is_axis_item(item) for item in indices):
             indices = tuple(indices)
         items = indices if isinstance(indices, tuple) else (indices,)
-        converted = [self._index_tensor(x) if _is_array(x) else x for x in items]
+        converted = [self._index_tensor(x) if is_array(x) else x for x in items]
         result = self._with_all_axes(converted)
         arrays = {
             id(x): item
@@ -181,8 +139,8 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
             if id(item) in arrays and isinstance(self.shape[axis], int):
                 positions = np.asarray(arrays[id(item)])
                 for position in (positions.min(), positions.max()) if positions.size else ():
-                    _axis_view(position, self.shape[axis], axis, self.shape)
-            axis += _axes_used(item)
+                    axis_view(position, self.shape[axis], axis, self.shape)
+            axis += axes_used(item)
 
     def _parse_index(self, items: list[Any]) -> View:
         axes: list[AxisView] = []
@@ -199,7 +157,7 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
                     result.append(len(axes))
                     axes.append(AxisView(0, self.shape[len(axes)]))
                 continue
-            axes.append(_axis_view(item, self.shape[axis], axis, self.shape))
+            axes.append(axis_view(item, self.shape[axis], axis, self.shape))
             if axes[-1].keep:
                 result.append(axis)
         return View(tuple(axes), tuple(result), tensors)
@@ -209,7 +167,7 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         dots = [i for i, item in enumerate(items) if item is Ellipsis]
         if len(dots) > 1:
             raise ArgumentIndexError("an index can have only one ...; write : for further axes")
-        used = sum(_axes_used(item) for item in items)
+        used = sum(axes_used(item) for item in items)
         if used > self.ndim:
             raise ArgumentIndexError(f"{used} indices are too many for shape {self.shape}")
         at = dots[0] if dots else len(items)
@@ -267,7 +225,7 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         inner = sum(x is None or isinstance(x, slice) for x in items[found[0] + 1 :])
         if ndim > inner:
             return None
-        self._check_mask(mask, sum(_axes_used(item) for item in before))
+        self._check_mask(mask, sum(axes_used(item) for item in before))
         return mask.reshape((*mask.shape, *(1,) * inner))
 
     # ---- reading ----
@@ -331,7 +289,7 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         found = table._derive(table.uop.gather(index.uop, axes.batch))
         width, dims = index.ndim, sorted(tensors)
         found = found.permute((*axes.index_back, *range(width, found.ndim)))
-        if not _adjacent(dims) or dims[0] == 0:
+        if not are_adjacent(dims) or dims[0] == 0:
             return found
         # move the index axes to the first indexed axis
         at = dims[0]
@@ -369,7 +327,7 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         """`value` scattered by index tensors, in the shape of this tensor; and a mask of it."""
         axes, dims = IndexAxes.of(self.shape, tensors), sorted(tensors)
         width, sizes = len(axes.common), axes.sizes(axes.rest)
-        if _adjacent(dims) and dims[0]:
+        if are_adjacent(dims) and dims[0]:
             at = dims[0]
             order = (*range(at, at + width), *range(at), *range(at + width, value.ndim))
             value = value.permute(order)
@@ -410,86 +368,3 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         x = x.flip(flips) if flips else x
         pairs = tuple((a.start, size - a.end) for a, size in zip(view.axes, self.shape))
         return x._padded(pairs)
-
-
-def _indexed_shape(shape: tuple[sint, ...], tensors: dict[int, Any]) -> tuple[sint, ...]:
-    """The shape after indexing a view of `shape` by tensors."""
-    if not tensors:
-        return shape
-    common = broadcast_shape(*(t.shape for t in tensors.values()))
-    dims = sorted(tensors)
-    rest = [size for i, size in enumerate(shape) if i not in tensors]
-    at = dims[0] if _adjacent(dims) else 0
-    return (*rest[:at], *common, *rest[at:])
-
-
-def _is_array(item: Any) -> bool:
-    if isinstance(item, (TensorCore, list, tuple, range)):
-        return True
-    return hasattr(item, "__array__") and bool(getattr(item, "shape", ()))
-
-
-def _is_no_number(item: Any) -> bool:
-    return item is None or item is Ellipsis or isinstance(item, (slice, TensorCore))
-
-
-def _axes_used(item: Any) -> int:
-    """The number of axes of the tensor that an item of an index is for."""
-    if item is None or item is Ellipsis:
-        return 0
-    return item.ndim if isinstance(item, TensorCore) and item.dtype is dtypes.bool else 1
-
-
-def _without_mask(items: list[Any]) -> list[Any]:
-    """The items of an index with full slices in place of its mask."""
-    full = slice(None)
-    parts = [[full] * x.ndim if isinstance(x, TensorCore) else [x] for x in items]
-    return flatten(parts)
-
-
-def _adjacent(dims: list[int]) -> bool:
-    return dims[-1] - dims[0] == len(dims) - 1
-
-
-def _axis_view(item: Any, size: sint, axis: int, shape: tuple[sint, ...]) -> AxisView:
-    """The index of one axis. Raises IndexError, TypeError, ValueError for an invalid one."""
-    if isinstance(item, UOp):
-        return AxisView(item, item + 1, keep=False)
-    if isinstance(item, slice):
-        return _slice_view(item, size)
-    if isinstance(item, bool) or not hasattr(item, "__index__"):
-        raise ArgumentIndexError(
-            f"{item!r} of type {type(item).__name__} is not an index; use integers or slices"
-        )
-    position = int(item)
-    if isinstance(size, int) and not -size <= position < size:
-        raise ArgumentIndexError(
-            f"index {position} is out of range for axis {axis} of shape {shape}"
-        )
-    start = position + size if position < 0 else position
-    return AxisView(start, start + 1, keep=False)
-
-
-def _slice_view(item: slice, size: sint) -> AxisView:
-    bounds = (item.start, item.stop, item.step)
-    if any(isinstance(x, UOp) for x in (*bounds, size)):
-        if item.step not in (None, 1):
-            raise ArgumentIndexError(
-                f"a slice with symbolic bounds has step 1, not {item.step}; first slice with that "
-                "step and fixed bounds"
-            )
-        start = 0 if item.start is None else item.start
-        end = size if item.stop is None else item.stop
-        start = start + size if isinstance(start, int) and start < 0 else start
-        end = end + size if isinstance(end, int) and end < 0 else end
-        return AxisView(start, end)
-    if not all(x is None or hasattr(x, "__index__") for x in bounds):
-        raise TypeError(f"slice bounds must be integers, got {item}")
-    if item.step == 0:
-        raise ArgumentError(f"the step of a slice must not be 0, got {item}")
-    start, stop, step = item.indices(int(size))
-    count = len(range(start, stop, step))
-    if step > 0:
-        return AxisView(start, max(stop, start) if count else start, stride=step)
-    # the same elements, from the front
-    return AxisView(stop + 1, start + 1, True, -step) if count else AxisView(0, 0)
