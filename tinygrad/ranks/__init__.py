@@ -21,7 +21,8 @@ from tinygrad.execution.wire import current_wire, set_wire
 from tinygrad.garbage import collect_with_others
 from tinygrad.ranks.alone import alone
 from tinygrad.ranks.ending import Ends
-from tinygrad.ranks.mpi import MpiWire, RanksError
+from tinygrad.ranks.mpi import MpiWire
+from tinygrad.ranks.steps import RanksError
 from tinygrad.settings import CPU_COUNT, DEBUG, RANK_DEVICES, RANK_HOST, RANKS, getenv
 from tinygrad.sharding import (
     PROCESSES,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinygrad.device import Buffer, RemoteBuffer
 from tinygrad.execution.wire import RemoteMessage, entered_wire
-from tinygrad.ranks.mpi import RanksError
+from tinygrad.ranks.steps import RanksError
 
 if TYPE_CHECKING:
     import numpy

@@ -2,15 +2,13 @@
 
 Input: the messages of a round, and digests of what all ranks plan. Output: sent bytes and received
 memory. Invariant: the tag of a message follows from all digests so far, so messages of programs
-that diverged never match. A rank that waits for long tells the others what it did last; one that
-sees another history raises an error with the lines of both.
+that diverged never match. A rank that waits for long sends its last steps to the others; a rank
+that receives steps other than its own raises an error with the lines of both.
 """
 
 from __future__ import annotations
 
-import functools
 import gc
-import hashlib
 import os
 import pickle
 import sys
@@ -19,15 +17,26 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from tinygrad.device import Buffer, Device, RemoteBuffer
+from tinygrad.device import Buffer, RemoteBuffer
 from tinygrad.dtype import to_numpy_dtype
 from tinygrad.execution.wire import RemoteMessage
 from tinygrad.ranks.beside import BesideWire
+from tinygrad.ranks.steps import (
+    RanksError,
+    Step,
+    describe_divergence,
+    describe_rank,
+    digest_number,
+    line_of_main_thread,
+    new_step,
+    next_digest,
+)
+from tinygrad.ranks.tickets import Joined, Prepared, Ticket
 from tinygrad.settings import RANKS_TIMEOUT
 from tinygrad.sharding import Rank
-from tinygrad.uop.reshard.move import Place, find_user_line, find_user_place, line_of
+from tinygrad.uop.reshard.move import find_user_line, find_user_place
 
 if TYPE_CHECKING:
     import numpy
@@ -39,118 +48,20 @@ TAGS = 1 << 15
 KEPT_STEPS = 100
 """The number of last steps that a rank remembers, and tells the others."""
 POLLS = 256
-"""The number of polls of a wait between two looks at the clock and at what others tell."""
+"""The number of polls of a wait between checks of the clock and of what other ranks sent."""
 MIN_PAUSE_S, MAX_PAUSE_S = 2e-5, 0.01
-"""Limits of the time between two looks at what rank 0 tells: an eighth of that waited so far."""
+"""Limits of the pause between two checks in `listen`, an eighth of the time waited so far."""
 YIELD_POLLS = 32
 """The number of polls after which a wait lets other threads of its core run."""
 HARD_LIMIT = 30
 """A wait ends with an error after this many times `RANKS_TIMEOUT`."""
 REPLAY_FRAMES = 2
-"""The calls of this package by which a replay, whose steps alone have a tag, is noted."""
+"""The calls of this package between a replay, whose steps alone have a tag, and `note`."""
 GARBAGE_STEPS = 100
-"""Young cyclic garbage is collected each time that this many steps are done, at the same step of
-all ranks: what is alive decides what is computed, so Python must not collect when it likes."""
+"""Young cyclic garbage is collected after every so many steps, at the same step on all ranks. Which
+tensors are alive decides what is computed, so Python must not collect by itself."""
 OLD_GARBAGE_STEPS = 2000
-"""All garbage is, after this many steps that are no replays: it takes a tenth of a second."""
-
-
-DIGESTS = (1 << 61) - 1
-"""Digests of all steps so far are below this prime."""
-
-
-class RanksError(RuntimeError):
-    """Processes cannot join, did not do the same, or do not answer."""
-
-
-class _Step(NamedTuple):
-    """Step number `number` of the program: the digest of all steps so far, what it is, and the
-    user's line or, where nobody has asked for it yet, the place of that.
-    """
-
-    number: int
-    digest: int
-    what: str
-    place: str | Place
-
-    @property
-    def line(self) -> str:
-        """The user's line."""
-        return self.place if isinstance(self.place, str) else line_of(self.place)
-
-    def told(self) -> tuple[int, int, str, str]:
-        """What other ranks are told of it."""
-        return self.number, self.digest, self.what, self.line
-
-
-# in a third of the time of `_Step()`
-_new_step = functools.partial(tuple.__new__, _Step)
-# of the polynomial that is the digest of all steps
-_POINT = int.from_bytes(hashlib.blake2b(b"steps", digest_size=7).digest(), "little")
-
-
-@functools.lru_cache(256)
-def _number(digest: bytes) -> int:
-    """A digest as a number; replays of one function have one."""
-    return int.from_bytes(hashlib.blake2b(digest, digest_size=7).digest(), "little")
-
-
-class _Ticket:
-    """Messages, the memory of each, and their requests. What MPI cannot access is staged: it is
-    sent from, and received in, `bytearray`s.
-    """
-
-    def __init__(self, messages: Sequence[RemoteMessage]) -> None:
-        self.messages = messages
-        self.memory = [_memory(message.buffer) for message in messages]
-        self.requests: list[Any] = []
-        self.what = f"{len(messages)} messages"
-        self.staged = [
-            (message, memory)
-            for message, memory in zip(messages, self.memory, strict=True)
-            if isinstance(memory, bytearray)
-        ]
-
-    def fill(self) -> None:
-        """Copy what is sent to its staging memory."""
-        for message, memory in self.staged:
-            if message.is_sent:
-                message.buffer.copyout(memoryview(memory))
-
-    def empty(self) -> None:
-        """Copy what was received from its staging memory."""
-        for message, memory in self.staged:
-            if not message.is_sent:
-                message.buffer.copyin(memoryview(memory))
-
-
-class _Prepared(_Ticket):
-    """A ticket with persistent requests, which are freed with it."""
-
-    def free(self) -> None:
-        """Free the requests."""
-        for request in self.requests:
-            request.Free()
-        self.requests = []
-
-    def __del__(self) -> None:
-        self.free()
-
-
-class _Joined(_Ticket):
-    """Prepared tickets whose messages start, or are waited for, together."""
-
-    def __init__(self, parts: Sequence[_Prepared]) -> None:
-        super().__init__(())
-        self.parts = parts
-        self.what = f"{sum(len(x.messages) for x in parts)} messages"
-        self.staged = [x for part in parts for x in part.staged]
-
-
-def _memory(buffer: Buffer) -> memoryview | bytearray:
-    if Device[buffer.device].allocator.addressable:
-        return buffer.ensure_allocated().as_memoryview()
-    return bytearray(buffer.nbytes)
+"""All garbage is collected after so many steps other than replays: it takes a tenth of a second."""
 
 
 class MpiWire:
@@ -164,14 +75,14 @@ class MpiWire:
         self._values = mpi.COMM_WORLD.Dup()
         self._beside = BesideWire(mpi.COMM_WORLD.Dup())
         self._has_threads: bool = mpi.Query_thread() == mpi.THREAD_MULTIPLE
-        self.history: deque[_Step] = deque([_Step(0, 1, "the start", "?")], KEPT_STEPS)
+        self.history: deque[Step] = deque([Step(0, 1, "the start", "?")], KEPT_STEPS)
         self.while_waiting: Callable[[], None] = lambda: None
         self._fixed_tag: int | None = None
         # steps that are no replays, since all garbage was collected
         self._planned = 0
-        self._prepared: weakref.WeakSet[_Prepared] = weakref.WeakSet()
-        self._joined: weakref.WeakSet[_Joined] = weakref.WeakSet()
-        # what each other rank told last: its line, or nothing if it waits
+        self._prepared: weakref.WeakSet[Prepared] = weakref.WeakSet()
+        self._joined: weakref.WeakSet[Joined] = weakref.WeakSet()
+        # what each other rank sent last: its line, or nothing if it waits
         self._lines: dict[int, str] = {}
         self._told: list[Any] = []
         self._waits, self._is_over = False, threading.Event()
@@ -185,9 +96,9 @@ class MpiWire:
         """All ranks do this next."""
         history = self.history
         last = history[-1]
-        found = (last.digest * _POINT + _number(digest)) % DIGESTS
+        found = next_digest(last.digest, digest)
         place = find_user_place(sys._getframe(0 if tag is None else REPLAY_FRAMES))
-        history.append(_new_step((last.number + 1, found, what, place)))
+        history.append(new_step((last.number + 1, found, what, place)))
         self._fixed_tag = tag
         if tag is None:
             self._planned += 1
@@ -198,33 +109,33 @@ class MpiWire:
         if last.number % GARBAGE_STEPS == 0:
             gc.collect(1)
 
-    def start(self, messages: Sequence[RemoteMessage]) -> _Ticket:
+    def start(self, messages: Sequence[RemoteMessage]) -> Ticket:
         """Start to receive and to send."""
-        ticket = _Ticket(messages)
+        ticket = Ticket(messages)
         ticket.fill()
         self._request(ticket, self._messages.Irecv, self._messages.Isend)
         return ticket
 
-    def prepare(self, messages: Sequence[RemoteMessage]) -> _Prepared:
+    def prepare(self, messages: Sequence[RemoteMessage]) -> Prepared:
         """Persistent requests, with the tag of the step in which they are started first."""
-        ticket = _Prepared(messages)
+        ticket = Prepared(messages)
         self._prepared.add(ticket)
         return ticket
 
-    def join(self, tickets: Sequence[_Prepared]) -> _Joined:
+    def join(self, tickets: Sequence[Prepared]) -> Joined:
         """One ticket for the messages of several prepared ones."""
-        ticket = _Joined(tickets)
+        ticket = Joined(tickets)
         self._joined.add(ticket)
         return ticket
 
-    def start_again(self, ticket: _Prepared | _Joined) -> None:
+    def start_again(self, ticket: Prepared | Joined) -> None:
         """Start the messages of a prepared ticket once more."""
         requests = ticket.requests or self._requests_of(ticket)
         if ticket.staged:
             ticket.fill()
         self._start_all(requests)
 
-    def wait(self, ticket: _Ticket) -> None:
+    def wait(self, ticket: Ticket) -> None:
         """Wait for the messages of a ticket. Raises RanksError if they do not come."""
         requests = ticket.requests or self._requests_of(ticket)
         if not self._test(requests):
@@ -232,9 +143,9 @@ class MpiWire:
         if ticket.staged:
             ticket.empty()
 
-    def _requests_of(self, ticket: _Ticket) -> list[Any]:
+    def _requests_of(self, ticket: Ticket) -> list[Any]:
         """The persistent requests of a ticket, which are made if there are none yet."""
-        if isinstance(ticket, _Joined):
+        if isinstance(ticket, Joined):
             ticket.requests = [
                 x for part in ticket.parts for x in part.requests or self._requests_of(part)
             ]
@@ -243,7 +154,7 @@ class MpiWire:
         return ticket.requests
 
     def _request(
-        self, ticket: _Ticket, receive: Callable[..., Any], send: Callable[..., Any]
+        self, ticket: Ticket, receive: Callable[..., Any], send: Callable[..., Any]
     ) -> None:
         """Request the messages of a ticket, what is received first."""
         tag, owner, byte = self.tag(), self.rank.owner, self._mpi.BYTE
@@ -318,7 +229,7 @@ class MpiWire:
         self._wait([self._values.Isend(memory, other, 0) for other in others], "a told value")
 
     def listen(self) -> Any:
-        """The next value that rank 0 tells. Looks for it ever more rarely, as MPI's own waiting
+        """The next value that rank 0 tells. Polls for it less and less often, as MPI's own wait
         keeps a core busy.
         """
         status, start = self._mpi.Status(), time.monotonic()
@@ -334,14 +245,14 @@ class MpiWire:
         self.note(b"told" + content, "what rank 0 tells")
 
     def restart(self, number: int, digest: bytes) -> None:
-        """Forget what diverged: all ranks go on from here together, with this number of a step.
-        Messages that were sent before meet none that are received afterwards.
+        """Restart the history of all ranks together, at this number of a step, after they diverged.
+        Messages that were sent before are never received afterwards.
         """
         self._messages, self._control = self._messages.Dup(), self._control.Dup()
         self._free_requests()
         self._lines.clear()
         self.history.clear()
-        self.history.append(_Step(number, _number(digest), "a new start", find_user_line()))
+        self.history.append(Step(number, digest_number(digest), "a new start", find_user_line()))
 
     def leave(self) -> None:
         """Wait for all ranks to end, so that none ends while another needs it. Raises RanksError if
@@ -359,7 +270,7 @@ class MpiWire:
         self._free_requests()
         self._is_over.set()
         if self._watcher.is_alive():
-            # it must not call a library that has ended
+            # the thread must not call MPI after it was finalized
             self._watcher.join()
 
     def _free_requests(self) -> None:
@@ -388,7 +299,7 @@ class MpiWire:
         raise RanksError(self._no_answer(what, waited_s))
 
     def _wait(self, requests: list[Any], what: str) -> None:
-        """Poll requests, and look at the clock and at what others tell now and then."""
+        """Poll requests; now and then, check the clock and what other ranks sent."""
         test, polls, reports = self._test, 0, 0
         start = time.monotonic()
         self._waits = True
@@ -398,11 +309,11 @@ class MpiWire:
                 if not polls % YIELD_POLLS:
                     os.sched_yield()
                 if not polls % POLLS:
-                    reports = self._look_around(what, time.monotonic() - start, reports)
+                    reports = self._check_others(what, time.monotonic() - start, reports)
         finally:
             self._waits = False
 
-    def _look_around(self, what: str, waited_s: float, reports: int) -> int:
+    def _check_others(self, what: str, waited_s: float, reports: int) -> int:
         """Listen to the others, and tell them what this rank does after each `RANKS_TIMEOUT`.
         Returns the number of `reports` so far. Raises RanksError.
         """
@@ -426,12 +337,12 @@ class MpiWire:
         while self._control.iprobe():
             other, line, told = self._control.recv()
             own = {step.number: step for step in self.history}
-            for step in (_Step(*x) for x in told):
+            for step in (Step(*x) for x in told):
                 mine = own.get(step.number)
                 if mine is not None and mine.digest != step.digest:
                     # the other one waits too, and must learn of it
                     self._tell("")
-                    raise RanksError(_divergence(self.rank.number, mine, other, step, what))
+                    raise RanksError(describe_divergence(self.rank.number, mine, other, step, what))
             if line and not self._lines.get(other):
                 where = f"{what} at {self.history[-1].line}; rank {other} is at {line}"
                 print(f"rank {self.rank.number} waits for {where}", file=sys.stderr, flush=True)
@@ -441,38 +352,14 @@ class MpiWire:
         """Tell the ranks that wait where this one is, while it does not listen itself."""
         while not self._is_over.wait(max(0.1, RANKS_TIMEOUT.value / 2)):
             if not self._waits and self._control.iprobe():
-                self._tell(_line_of_main_thread())
+                self._tell(line_of_main_thread())
 
     def _no_answer(self, what: str, waited_s: float) -> str:
         step = self.history[-1]
         others = (other for other in range(self.rank.size) if other != self.rank.number)
-        states = (_state(other, self._lines.get(other)) for other in others)
+        states = (describe_rank(other, self._lines.get(other)) for other in others)
         return (
             f"rank {self.rank.number} waited {waited_s:.0f} s for {what}, in {step.what} at "
             f"{step.line}; {', '.join(states)}. Let all ranks do the same, and set RANKS_TIMEOUT "
             "to more seconds if one has more to do than others"
         )
-
-
-def _line_of_main_thread() -> str:
-    """The user's line at which the main thread is.
-
-    Its frame is let go at once: a frame that is held keeps the values of a function alive after it
-    has returned, and what is alive decides what is computed.
-    """
-    return find_user_line(sys._current_frames().get(threading.main_thread().ident or 0))
-
-
-def _state(rank: int, line: str | None) -> str:
-    """What a rank told: nothing, that it waits, or the line at which it is."""
-    if line is None:
-        return f"rank {rank} does not answer"
-    return f"rank {rank} is at {line}" if line else f"rank {rank} waits too"
-
-
-def _divergence(own: int, mine: _Step, other: int, theirs: _Step, what: str) -> str:
-    return (
-        f"ranks diverged at step {mine.number}: rank {own} does {mine.what} at {mine.line}, rank "
-        f"{other} does {theirs.what} at {theirs.line}. All ranks must run the same program: let "
-        f"every rank compute and read a value, not one of them (waiting for {what})"
-    )
