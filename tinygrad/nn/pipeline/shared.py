@@ -19,45 +19,47 @@ from tinygrad.uop.device_value import TensorDevice, device_names
 Copies: TypeAlias = dict[Tensor, Tensor]
 
 
-def full_copies(*places: TensorDevice) -> TensorDevice:
+def replicated_over(*places: TensorDevice) -> TensorDevice:
     """The replicated layout on the devices of several places."""
     found = canonical_device(tuple(dict.fromkeys(name for p in places for name in device_names(p))))
     assert found is not None
     return found
 
 
-def bring_home(parameters: Sequence[Sequence[Tensor]], places: Sequence[TensorDevice]) -> None:
+def replicate_shared(
+    parameters: Sequence[Sequence[Tensor]], places: Sequence[TensorDevice]
+) -> None:
     """Move the parameters of each stage to the devices of all stages that use them, except those
     that are already there, in any layout.
     """
-    homes: dict[Tensor, list[TensorDevice]] = {}
+    places_of: dict[Tensor, list[TensorDevice]] = {}
     for owned, place in zip(parameters, places, strict=True):
         for parameter in owned:
-            homes.setdefault(parameter, []).append(place)
-    for parameter, stages in homes.items():
-        home = full_copies(*stages)
-        if device_names(parameter.device) != device_names(home):
-            parameter.to_(home)
-    if homes:
-        Tensor.realize(*homes)
+            places_of.setdefault(parameter, []).append(place)
+    for parameter, stages in places_of.items():
+        layout = replicated_over(*stages)
+        if device_names(parameter.device) != device_names(layout):
+            parameter.to_(layout)
+    if places_of:
+        Tensor.realize(*places_of)
 
 
-def copies_on(place: TensorDevice, parameters: Sequence[Tensor], detached: bool = False) -> Copies:
-    """The copy on the devices of `place` of each parameter that is also on other devices."""
+def copies_for(place: TensorDevice, parameters: Sequence[Tensor], detached: bool = False) -> Copies:
+    """A copy on the devices of `place` of each parameter that is on other devices too."""
     found = {}
     for parameter in parameters:
         if device_names(parameter.device) != device_names(place):
             source = parameter.detach() if detached else parameter
-            found[parameter] = source.to(full_copies(place))
+            found[parameter] = source.to(replicated_over(place))
             found[parameter].requires_grad = parameter.requires_grad
     return found
 
 
 @contextmanager
-def standing_in(copies: Mapping[Tensor, Tensor]) -> Iterator[None]:
-    """While the block runs, each key has the value of its copy, which the stage then reads.
+def substituted(copies: Mapping[Tensor, Tensor]) -> Iterator[None]:
+    """In this block, each key refers to the value of its copy, so that a stage reads the copy.
 
-    Raises ValueError for a stage that writes to one.
+    Raises ValueError if the stage writes to one.
     """
     before = {original: original.uop for original in copies}
     for original, copy in copies.items():

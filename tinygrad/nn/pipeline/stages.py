@@ -18,10 +18,10 @@ from typing import Any, TypeAlias
 
 from tinygrad.nn.pipeline.shared import (
     add_gradients,
-    bring_home,
-    copies_on,
-    full_copies,
-    standing_in,
+    copies_for,
+    replicate_shared,
+    replicated_over,
+    substituted,
 )
 from tinygrad.nn.pipeline.timetable import make_timetable
 from tinygrad.nn.state import get_parameters
@@ -71,12 +71,12 @@ class Pipeline:
         self.stages = list(stages)
         self.devices = [_place(device) for device in devices]
         self.microbatches = microbatches
-        bring_home([get_parameters(stage) for stage in self.stages], self.devices)
+        replicate_shared([get_parameters(stage) for stage in self.stages], self.devices)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Call the stages in order, lazily, for inference."""
         for number, (stage, place) in enumerate(zip(self.stages, self.devices, strict=True)):
-            with standing_in(copies_on(place, get_parameters(stage))):
+            with substituted(copies_for(place, get_parameters(stage))):
                 x = self.run(number, x.to(place))
         return x
 
@@ -145,11 +145,11 @@ class _Batch:
         last = pipeline.devices[-1]
         # the loss of each microbatch reads the targets: they are sent first, all at once
         is_there = device_names(y.device) == device_names(last)
-        targets = y if is_there else y.to(full_copies(last)).realize()
+        targets = y if is_there else y.to(replicated_over(last)).realize()
         self.y = _in_microbatches(targets, pipeline.microbatches)
         self.parameters = [get_parameters(stage) for stage in pipeline.stages]
         self.copies = [
-            copies_on(place, parameters, detached=True)
+            copies_for(place, parameters, detached=True)
             for place, parameters in zip(pipeline.devices, self.parameters, strict=True)
         ]
         self.losses: dict[int, Tensor] = {}
@@ -165,7 +165,7 @@ class _Batch:
         if stage == 0:
             self.inputs[key] = self.received(self.x[:, number], stage)
         is_last = stage == len(self.pipeline.stages) - 1
-        with standing_in(self.copies[stage]):
+        with substituted(self.copies[stage]):
             output = self.pipeline.run(stage, self.inputs[key])
             if is_last:
                 output = self.loss_fn(output, self.y[:, number]) / self.pipeline.microbatches

@@ -42,7 +42,7 @@ def deform_conv(
     offsets = offset.float().reshape((*lead, len(sizes), *windows.counts))
     taps = []
     for axis, n in enumerate(sizes):
-        place = (kernel_places(windows, axis) + offsets[:, :, axis]).flatten(1)
+        place = (kernel_coordinates(windows, axis) + offsets[:, :, axis]).flatten(1)
         taps.append(axis_taps(place, n, "linear", "zeros", False))
     images = x.reshape((batch * offset_group, channels // offset_group, *sizes))
     values = interpolated(images, taps)
@@ -55,7 +55,7 @@ def deform_conv(
     return result if b is None else result + b.reshape((-1, *(1,) * len(sizes)))
 
 
-def kernel_places(windows: Windows, axis: int) -> Tensor:
+def kernel_coordinates(windows: Windows, axis: int) -> Tensor:
     """The coordinate along `axis` of each kernel element at each place: (prod(kernel), *counts),
     broadcast along other axes of the output.
     """

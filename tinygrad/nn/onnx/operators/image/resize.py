@@ -88,7 +88,7 @@ def resize(
         if plan.old != plan.new or plan.scale != 1 or crops:
             result = resized(result, axis, plan, rule, device)
         if crops:
-            mask = along(as_tensor(is_inside(plan, rule), device), axis, x.ndim)
+            mask = broadcast_along(as_tensor(is_inside(plan, rule), device), axis, x.ndim)
             result = mask.where(result, extrapolation_value)
     return result.cast(x.dtype)
 
@@ -103,7 +103,7 @@ def cropped(plans: list[AxisResize], roi: Array | None) -> list[AxisResize]:
 
 def is_inside(plan: AxisResize, rule: ResizeRule) -> Array:
     """Which new elements come from within the old axis."""
-    places = old_places(plan, rule.coordinates)
+    places = source_coordinates(plan, rule.coordinates)
     return (places >= 0) & (places <= plan.old - 1)
 
 
@@ -128,7 +128,7 @@ def axis_plans(
     return [AxisResize(n, math.floor(scale * n + 0.5), scale) for n in old]
 
 
-def old_places(plan: AxisResize, mode: str) -> Array:
+def source_coordinates(plan: AxisResize, mode: str) -> Array:
     """The source coordinate of each output element."""
     old, new, scale = plan.old, plan.new, plan.scale
     # the output size before rounding down
@@ -153,29 +153,31 @@ def old_places(plan: AxisResize, mode: str) -> Array:
     raise OnnxError(f"coordinate_transformation_mode {mode!r} is unknown")
 
 
-def along(vector: Tensor, axis: int, ndim: int) -> Tensor:
+def broadcast_along(vector: Tensor, axis: int, ndim: int) -> Tensor:
     """A vector so that it broadcasts along one of `ndim` axes."""
     return vector.reshape(tuple(-1 if i == axis else 1 for i in range(ndim)))
 
 
 def resized(x: Tensor, axis: int, plan: AxisResize, rule: ResizeRule, device: DeviceLike) -> Tensor:
     """Resize one axis."""
-    places = old_places(plan, rule.coordinates)
+    places = source_coordinates(plan, rule.coordinates)
     if rule.mode == "nearest":
         found = np.clip(nearest(places, rule.nearest), 0, plan.old - 1)
-        return picked(x, axis, found, device)
+        return gather_axis(x, axis, found, device)
     positions, weights = taps(places, plan, rule)
     total: Tensor | None = None
     wide = x if x.is_floating_point() else x.float()
     for k in range(positions.shape[1]):
         weight = as_tensor(weights[:, k].astype(np.float32), device).cast(wide.dtype)
-        part = picked(wide, axis, positions[:, k], device) * along(weight, axis, x.ndim)
+        part = gather_axis(wide, axis, positions[:, k], device) * broadcast_along(
+            weight, axis, x.ndim
+        )
         total = part if total is None else total + part
     assert total is not None, "there is always an element to take"
     return total if x.is_floating_point() else total.round()
 
 
-def picked(x: Tensor, axis: int, positions: Array, device: DeviceLike) -> Tensor:
+def gather_axis(x: Tensor, axis: int, positions: Array, device: DeviceLike) -> Tensor:
     """Gather along an axis; a uniform repetition is a view."""
     old, new = int(x.shape[axis]), len(positions)
     if new % old == 0 and (positions == np.arange(new) // (new // old)).all():

@@ -59,24 +59,25 @@ def attention(
     raw = query.matmul(keys.transpose(-2, -1), dtype=wide) * factor
     capped = raw if softcap == 0 else (raw / softcap).tanh() * softcap
     lengths = None if nonpad_kv_seqlen is None else nonpad_kv_seqlen.reshape((-1, 1, 1, 1))
-    sight = Sight(
+    window = AttentionWindow(
         before=left_window_size if left_window_size >= 0 else None,
         after=0 if is_causal else right_window_size if right_window_size >= 0 else None,
         offset=past if lengths is None else lengths - query.shape[2],
     )
-    masked = with_mask(capped, attn_mask, lengths, sight)
+    masked = with_mask(capped, attn_mask, lengths, window)
     precision = wide if softmax_precision is None else dtype_of(softmax_precision, "softmax")
-    seen = masked.eq(-math.inf).all(-1, keepdim=True).where(0, masked.cast(precision).softmax(-1))
-    result = seen.cast(q.dtype) @ values
-    stages = {0: raw, 1: capped, 2: masked, 3: seen}
+    sees_none = masked.eq(-math.inf).all(-1, keepdim=True)
+    weights = sees_none.where(0, masked.cast(precision).softmax(-1))
+    result = weights.cast(q.dtype) @ values
+    stages = {0: raw, 1: capped, 2: masked, 3: weights}
     if qk_matmul_output_mode not in stages:
         raise OnnxError(f"qk_matmul_output_mode is {qk_matmul_output_mode}, not 0 to 3")
-    shown = stages[qk_matmul_output_mode].cast(q.dtype)
-    return (join_heads(result) if q.ndim == 3 else result), key, value, shown
+    scores = stages[qk_matmul_output_mode].cast(q.dtype)
+    return (join_heads(result) if q.ndim == 3 else result), key, value, scores
 
 
 @dataclass(frozen=True)
-class Sight:
+class AttentionWindow:
     """The attention window: a query at position p sees keys from p - `before` to p + `after`,
     without limit if None. Positions start at `offset`, one number or one for each batch.
     """
@@ -85,21 +86,23 @@ class Sight:
     after: int | None
     offset: int | Tensor
 
-    def seen(self, rows: int, columns: int) -> Tensor | None:
+    def visible(self, rows: int, columns: int) -> Tensor | None:
         """The mask of visible keys for each query, or None if all are."""
         if self.before is None and self.after is None:
             return None
         key = Tensor.arange(columns)
         own = Tensor.arange(rows).reshape((rows, 1)) + self.offset
-        seen = Tensor.full((rows, columns), True)
+        visible = Tensor.full((rows, columns), True)
         if self.after is not None:
-            seen = seen & (key <= own + self.after)
+            visible = visible & (key <= own + self.after)
         if self.before is not None:
-            seen = seen & (key >= own - self.before)
-        return seen
+            visible = visible & (key >= own - self.before)
+        return visible
 
 
-def with_mask(scores: Tensor, mask: Tensor | None, lengths: Tensor | None, sight: Sight) -> Tensor:
+def with_mask(
+    scores: Tensor, mask: Tensor | None, lengths: Tensor | None, window: AttentionWindow
+) -> Tensor:
     """Scores with the mask added, or minus infinity where it is false, past the `lengths` of each
     batch, and outside the window.
     """
@@ -113,11 +116,11 @@ def with_mask(scores: Tensor, mask: Tensor | None, lengths: Tensor | None, sight
         scores = mask.where(scores, -math.inf) if is_bool else scores + mask
     if lengths is not None:
         scores = (Tensor.arange(columns) < lengths).where(scores, -math.inf)
-    seen = sight.seen(rows, columns)
-    return scores if seen is None else seen.where(scores, -math.inf)
+    visible = window.visible(rows, columns)
+    return scores if visible is None else visible.where(scores, -math.inf)
 
 
-def rotated(x: Tensor, cosine: Tensor, sine: Tensor, interleaved: bool, dim: int) -> Tensor:
+def rotate_pairs(x: Tensor, cosine: Tensor, sine: Tensor, interleaved: bool, dim: int) -> Tensor:
     """The first `dim` elements of the last axis, in pairs, rotated by angles (arXiv:2104.09864)."""
     dim = dim or int(x.shape[-1])
     turning, rest = x[..., :dim], x[..., dim:]
@@ -151,5 +154,5 @@ def rotary_embedding(
         (cache if position_ids is None else cache[position_ids]).unsqueeze(1)
         for cache in (cos_cache, sin_cache)
     )
-    result = rotated(heads, cosine, sine, bool(interleaved), rotary_embedding_dim)
+    result = rotate_pairs(heads, cosine, sine, bool(interleaved), rotary_embedding_dim)
     return join_heads(result) if x.ndim == 3 else result

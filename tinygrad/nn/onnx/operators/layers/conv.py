@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tinygrad.nn.onnx.errors import OnnxError
-from tinygrad.nn.onnx.operators.layers.windows import Ints, find_windows, spread
+from tinygrad.nn.onnx.operators.layers.windows import Ints, find_windows, per_axis
 from tinygrad.nn.onnx.registry import operator
 from tinygrad.tensor import Tensor
 
@@ -49,7 +49,7 @@ def conv_transpose(
     sizes = tuple(x.shape[2:])
     plain = "NOTSET" if auto_pad.startswith("SAME") else auto_pad
     windows = find_windows(sizes, kernel, strides, dilations, pads, plain)
-    extra = spread("output_padding", output_padding, len(sizes), 0)
+    extra = per_axis("output_padding", output_padding, len(sizes), 0)
     starts, ends = windows.starts, windows.ends
     if output_shape or auto_pad.startswith("SAME"):
         wanted = (

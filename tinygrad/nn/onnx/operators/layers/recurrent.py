@@ -98,7 +98,7 @@ class Sequence:
 
     def run_one(self, direction: int, back: bool, step: Step) -> tuple[Tensor, State]:
         """One direction: hidden states (steps, batch, size), and the last state."""
-        x = self.turned(self.x) if back else self.x
+        x = self.reverse_steps(self.x) if back else self.x
         state = tuple(part[direction] for part in self.start)
         found = []
         for t in range(int(x.shape[0])):
@@ -112,9 +112,9 @@ class Sequence:
                 found.append(going.where(new[0], 0))
             state = tuple(part.contiguous() for part in state)
         hidden = found[0].stack(*found[1:], dim=0)
-        return self.turned(hidden) if back else hidden, state
+        return self.reverse_steps(hidden) if back else hidden, state
 
-    def turned(self, x: Tensor) -> Tensor:
+    def reverse_steps(self, x: Tensor) -> Tensor:
         """The steps of each sequence in reverse."""
         return x.flip(0) if self.lengths is None else reverse_sequence(x, self.lengths)
 
@@ -126,7 +126,7 @@ class Sequence:
         return first, second
 
 
-def prepared(
+def make_sequence(
     x: Tensor,
     w: Tensor,
     r: Tensor,
@@ -175,7 +175,7 @@ def rnn(
     hidden_size: int | None = None,
     layout: int = 0,
 ) -> tuple[Tensor, ...]:
-    sequence = prepared(x, w, r, b, sequence_lens, (initial_h,), direction, layout)
+    sequence = make_sequence(x, w, r, b, sequence_lens, (initial_h,), direction, layout)
     functions = activations_of(
         activations, ("Tanh",), direction, activation_alpha, activation_beta, clip
     )
@@ -212,7 +212,7 @@ def gru(
     linear_before_reset: int = 0,
 ) -> tuple[Tensor, ...]:
     """The gates are update, reset and hidden."""
-    sequence = prepared(x, w, r, b, sequence_lens, (initial_h,), direction, layout)
+    sequence = make_sequence(x, w, r, b, sequence_lens, (initial_h,), direction, layout)
     functions = activations_of(
         activations, ("Sigmoid", "Tanh"), direction, activation_alpha, activation_beta, clip
     )
@@ -256,28 +256,31 @@ def lstm(
     input_forget: int = 0,
     layout: int = 0,
 ) -> tuple[Tensor, ...]:
-    """The gates are input, output, forget and cell; `p` lets the first three see the cell."""
-    sequence = prepared(x, w, r, b, sequence_lens, (initial_h, initial_c), direction, layout)
+    """The gates are input, output, forget and cell; `p` has peephole weights of the first three."""
+    sequence = make_sequence(x, w, r, b, sequence_lens, (initial_h, initial_c), direction, layout)
     functions = activations_of(
         activations, ("Sigmoid", "Tanh", "Tanh"), direction, activation_alpha, activation_beta, clip
     )
 
     def make_step(i: int) -> Step:
-        gate, candidate, shown = functions[i]
+        gate, cell_input, cell_output = functions[i]
         from_input, from_state = sequence.biases(i)
-        peeps = [None] * 3 if p is None else p[i].chunk(3)
+        peepholes = [None] * 3 if p is None else p[i].chunk(3)
 
-        def peeped(x: Tensor, c: Tensor, weight: Tensor | None) -> Tensor:
+        def peephole(x: Tensor, c: Tensor, weight: Tensor | None) -> Tensor:
             return x if weight is None else x + weight * c
 
         def step(x: Tensor, state: State) -> State:
             h, c = state
             sums = x.linear(w[i].T, from_input) + h.linear(r[i].T, from_state)
-            admit_x, emit_x, forget_x, cell_x = sums.chunk(4, dim=-1)
-            admit = gate(peeped(admit_x, c, peeps[0]))
-            forget = 1 - admit if input_forget else gate(peeped(forget_x, c, peeps[2]))
-            cell = forget * c + admit * candidate(cell_x)
-            return gate(peeped(emit_x, cell, peeps[1])) * shown(cell), cell
+            input_x, output_x, forget_x, cell_x = sums.chunk(4, dim=-1)
+            input_gate = gate(peephole(input_x, c, peepholes[0]))
+            forget_gate = (
+                1 - input_gate if input_forget else gate(peephole(forget_x, c, peepholes[2]))
+            )
+            cell = forget_gate * c + input_gate * cell_input(cell_x)
+            output_gate = gate(peephole(output_x, cell, peepholes[1]))
+            return output_gate * cell_output(cell), cell
 
         return step
 

@@ -60,7 +60,7 @@ class Windows:
         return replace(self, ends=tuple(ends))
 
 
-def spread(name: str, values: Ints, count: int, default: int) -> Ints:
+def per_axis(name: str, values: Ints, count: int, default: int) -> Ints:
     """`values`, or the default for each of `count` axes. Raises OnnxError for another number."""
     if not values:
         return (default,) * count
@@ -76,12 +76,12 @@ def find_windows(
     count = len(sizes)
     if not kernel:
         raise OnnxError("attribute kernel_shape is missing")
-    kernel = spread("kernel_shape", kernel, count, 1)
-    strides = spread("strides", strides, count, 1)
-    dilations = spread("dilations", dilations, count, 1)
+    kernel = per_axis("kernel_shape", kernel, count, 1)
+    strides = per_axis("strides", strides, count, 1)
+    dilations = per_axis("dilations", dilations, count, 1)
     if any(x < 1 for x in (*kernel, *strides, *dilations)):
         raise OnnxError(f"{kernel=}, {strides=} and {dilations=} are at least 1")
-    both = spread("pads", pads, 2 * count, 0)
+    both = per_axis("pads", pads, 2 * count, 0)
     if any(abs(x) > LARGEST for x in (*kernel, *strides, *dilations, *both)):
         raise OnnxError(f"{kernel=}, {strides=}, {dilations=} and {pads=} are up to {LARGEST}")
     windows = Windows(sizes, kernel, strides, dilations, both[:count], both[count:])

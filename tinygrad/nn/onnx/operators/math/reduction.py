@@ -15,7 +15,7 @@ Axes = tuple[int, ...] | None
 Reduction = Callable[[Tensor, Axes, bool], Tensor]
 
 
-def wide(x: Tensor) -> Tensor:
+def to_sum_dtype(x: Tensor) -> Tensor:
     """`x` in the accumulation dtype of sums."""
     return x.cast(sum_acc_dtype(x.dtype))
 
@@ -29,12 +29,12 @@ def mean(x: Tensor, axes: Axes, keepdim: bool) -> Tensor:
     """The mean; of integers, rounded toward zero."""
     if x.is_floating_point():
         return x.mean(axes, keepdim)
-    total = wide(x).sum(axes, keepdim)
+    total = to_sum_dtype(x).sum(axes, keepdim)
     return total.div(x.numel() // max(1, total.numel()), rounding_mode="trunc")
 
 
 REDUCTIONS: dict[str, Reduction] = {
-    "ReduceL1": lambda x, axes, keep: wide(x).abs().sum(axes, keep),
+    "ReduceL1": lambda x, axes, keep: to_sum_dtype(x).abs().sum(axes, keep),
     "ReduceL2": lambda x, axes, keep: wide_float(x).square().sum(axes, keep).sqrt(),
     "ReduceLogSum": lambda x, axes, keep: wide_float(x).sum(axes, keep).log(),
     "ReduceLogSumExp": lambda x, axes, keep: wide_float(x).logsumexp(axes, keep),
@@ -42,8 +42,8 @@ REDUCTIONS: dict[str, Reduction] = {
     "ReduceMean": mean,
     "ReduceMin": lambda x, axes, keep: x.min(axes, keep),
     "ReduceProd": lambda x, axes, keep: x.prod(axes, keep),
-    "ReduceSum": lambda x, axes, keep: wide(x).sum(axes, keep),
-    "ReduceSumSquare": lambda x, axes, keep: wide(x).square().sum(axes, keep),
+    "ReduceSum": lambda x, axes, keep: to_sum_dtype(x).sum(axes, keep),
+    "ReduceSumSquare": lambda x, axes, keep: to_sum_dtype(x).square().sum(axes, keep),
 }
 # the elementwise function, if no axis is reduced
 ALONE: dict[str, Callable[[Tensor], Tensor]] = {
@@ -116,7 +116,9 @@ def top_k(
 # ---- cumulative sums ----
 
 
-def running(x: Tensor, axis: int, exclusive: int, reverse: int, method: Any, first: int) -> Tensor:
+def cumulative(
+    x: Tensor, axis: int, exclusive: int, reverse: int, method: Any, first: int
+) -> Tensor:
     """A cumulative reduction, without the element if `exclusive`, from the end if `reverse`."""
     at = axis_of(axis, x.ndim)
     if reverse:
@@ -130,9 +132,9 @@ def running(x: Tensor, axis: int, exclusive: int, reverse: int, method: Any, fir
 
 @operator("CumSum")
 def cumulative_sum(x: Tensor, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
-    return running(x, int(axis.item()), exclusive, reverse, Tensor.cumsum, 0)
+    return cumulative(x, int(axis.item()), exclusive, reverse, Tensor.cumsum, 0)
 
 
 @operator("CumProd")
 def cumulative_product(x: Tensor, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
-    return running(x, int(axis.item()), exclusive, reverse, Tensor.cumprod, 1)
+    return cumulative(x, int(axis.item()), exclusive, reverse, Tensor.cumprod, 1)

@@ -49,7 +49,7 @@ def blackman_window(size: Array, *, output_datatype: int = 1, periodic: int = 1)
     return cosine_window(size, BLACKMAN, output_datatype, periodic)
 
 
-def circle(rows: int, columns: int, period: int, dtype: DType) -> tuple[Tensor, Tensor]:
+def dft_matrix(rows: int, columns: int, period: int, dtype: DType) -> tuple[Tensor, Tensor]:
     """Cosines and sines of `2 pi i k / period`, each (rows, columns)."""
     position = np.outer(np.arange(rows), np.arange(columns)) % period
     angle = position * (2 * math.pi / period)
@@ -57,7 +57,7 @@ def circle(rows: int, columns: int, period: int, dtype: DType) -> tuple[Tensor, 
     return Tensor(np.cos(angle).astype(kind)), Tensor(np.sin(angle).astype(kind))
 
 
-def transformed(x: Tensor, length: int, inverse: bool, onesided: bool) -> Tensor:
+def fourier_transform(x: Tensor, length: int, inverse: bool, onesided: bool) -> Tensor:
     """The Fourier transform along the last axis but one of x (..., n, 1 or 2), cut or padded with
     zeros to `length`: (..., length, 2). With `onesided`, only the first half of the frequencies; of
     an inverse, x is that half, and the result is real, (..., length, 1).
@@ -70,7 +70,7 @@ def transformed(x: Tensor, length: int, inverse: bool, onesided: bool) -> Tensor
     )
     bins = length // 2 + 1 if onesided and not inverse else length
     wide = x.dtype if x.dtype is dtypes.float64 else dtypes.float32
-    cosine, sine = (part.to(x.device) for part in circle(length, bins, length, wide))
+    cosine, sine = (part.to(x.device) for part in dft_matrix(length, bins, length, wide))
     sine = sine if inverse else -sine
     real = x[..., 0].cast(wide)
     parts = [real @ cosine, real @ sine]
@@ -111,7 +111,7 @@ def dft(
     default = 2 * (size - 1) if inverse and onesided else size
     length = default if dft_length is None else int(dft_length.item())
     moved = x.transpose(at, x.ndim - 2)
-    return transformed(moved, length, bool(inverse), bool(onesided)).transpose(at, x.ndim - 2)
+    return fourier_transform(moved, length, bool(inverse), bool(onesided)).transpose(at, x.ndim - 2)
 
 
 @operator("STFT")
@@ -130,7 +130,7 @@ def stft(
     frames = signal.unfold(1, length, int(frame_step.item())).transpose(-2, -1)
     if window is not None:
         frames = frames * window.reshape(length, 1)
-    return transformed(frames, length, False, bool(onesided))
+    return fourier_transform(frames, length, False, bool(onesided))
 
 
 @operator("MelWeightMatrix")

@@ -10,10 +10,10 @@ import math
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.nn.onnx.errors import OnnxError, OnnxUnsupportedError
 from tinygrad.nn.onnx.operators.layers.attention import (
-    Sight,
+    AttentionWindow,
     join_heads,
     rotary_embedding,
-    rotated,
+    rotate_pairs,
     split_heads,
 )
 from tinygrad.nn.onnx.registry import MICROSOFT, operator
@@ -82,7 +82,7 @@ def attention(
     query, key, value = (split_heads(part, num_heads, "the input") for part in parts)
     if past is not None:
         key, value = past[0].cat(key, dim=2), past[1].cat(value, dim=2)
-    result = attended(
+    result = attend(
         query,
         key,
         value,
@@ -122,7 +122,7 @@ def multi_head_attention(
     query, key, value = (split_heads(part, num_heads, "the input") for part in parts)
     if past_key is not None and past_value is not None:
         key, value = past_key.cat(key, dim=2), past_value.cat(value, dim=2)
-    result = attended(
+    result = attend(
         query,
         key,
         value,
@@ -135,7 +135,7 @@ def multi_head_attention(
     return result, key, value
 
 
-def attended(
+def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -152,28 +152,28 @@ def attended(
     factor = scale or 1 / math.sqrt(query.shape[-1])
     scores = query.matmul(key.transpose(-2, -1), dtype=wide) * factor
     if mask is not None:
-        scores = scores + filtered(mask, scores, hidden)
+        scores = scores + additive_mask(mask, scores, hidden)
     if causal:
         rows, columns = scores.shape[-2:]
-        seen = Sight(None, 0, columns - rows).seen(rows, columns)
-        assert seen is not None, "there is a limit"
-        scores = seen.where(scores, hidden)
+        visible = AttentionWindow(None, 0, columns - rows).visible(rows, columns)
+        assert visible is not None, "there is a limit"
+        scores = visible.where(scores, hidden)
     if bias is not None:
         scores = scores + bias
     return join_heads(scores.softmax(-1).cast(query.dtype) @ value)
 
 
-def filtered(mask: Tensor, scores: Tensor, value: float) -> Tensor:
+def additive_mask(mask: Tensor, scores: Tensor, value: float) -> Tensor:
     """The additive mask: `value` where the mask is 0, or past the end of a sequence."""
     batch, columns = scores.shape[0], scores.shape[-1]
     if mask.ndim == 1 and mask.shape[0] == batch:
-        seen = Tensor.arange(columns) < mask.reshape((batch, 1, 1, 1))
+        visible = Tensor.arange(columns) < mask.reshape((batch, 1, 1, 1))
     elif mask.ndim in (2, 3, 4):
         inner = (1,) * (4 - mask.ndim)
-        seen = mask.reshape((mask.shape[0], *inner, *mask.shape[1:])).ne(0)
+        visible = mask.reshape((mask.shape[0], *inner, *mask.shape[1:])).ne(0)
     else:
         raise OnnxError(f"a mask of shape {mask.shape} is neither lengths nor one for each key")
-    return seen.where(0.0, value)
+    return visible.where(0.0, value)
 
 
 @operator("GroupQueryAttention", domain=MICROSOFT)
@@ -222,26 +222,26 @@ def group_query_attention(
             raise OnnxError("do_rotary needs cos_cache and sin_cache")
         places = start + Tensor.arange(length) if position_ids is None else position_ids
         caches, pairs = (cos_cache, sin_cache), bool(rotary_interleaved)
-        q, k = turned(q, places, caches, pairs), turned(k, places, caches, pairs)
-    keys = cached(past_key, k, start, total, first)
-    values = cached(past_value, v, start, total, first)
+        q, k = rotate(q, places, caches, pairs), rotate(k, places, caches, pairs)
+    keys = update_cache(past_key, k, start, total, first)
+    values = update_cache(past_value, v, start, total, first)
     before = local_window_size - 1 if local_window_size > 0 else None
-    sight = Sight(before, 0, start.reshape((-1, 1, 1, 1)))
-    result = attended_in_groups(q, keys, values, sight, attention_bias, scale, softcap)
+    window = AttentionWindow(before, 0, start.reshape((-1, 1, 1, 1)))
+    result = grouped_attention(q, keys, values, window, attention_bias, scale, softcap)
     return result, keys, values
 
 
-def turned(x: Tensor, places: Tensor, caches: tuple[Tensor, Tensor], interleaved: bool) -> Tensor:
+def rotate(x: Tensor, places: Tensor, caches: tuple[Tensor, Tensor], interleaved: bool) -> Tensor:
     """Heads (batch, heads, length, dim) rotated by angles of their positions (batch, length)."""
     cosine, sine = (cache[places].unsqueeze(1) for cache in caches)
-    return rotated(x, cosine, sine, interleaved, 2 * int(caches[0].shape[-1]))
+    return rotate_pairs(x, cosine, sine, interleaved, 2 * int(caches[0].shape[-1]))
 
 
-def attended_in_groups(
+def grouped_attention(
     q: Tensor,
     keys: Tensor,
     values: Tensor,
-    sight: Sight,
+    window: AttentionWindow,
     bias: Tensor | None,
     scale: float,
     softcap: float,
@@ -257,13 +257,15 @@ def attended_in_groups(
     rows, columns = scores.shape[-2:]
     if bias is not None:
         scores = scores + bias.pad((None, None, None, (0, columns - bias.shape[-1])))
-    seen = sight.seen(rows, columns)
-    assert seen is not None, "there is a limit"
-    weights = seen.where(scores, -math.inf).softmax(-1)
+    visible = window.visible(rows, columns)
+    assert visible is not None, "there is a limit"
+    weights = visible.where(scores, -math.inf).softmax(-1)
     return join_heads(weights.cast(q.dtype) @ values)
 
 
-def cached(past: Tensor | None, new: Tensor, start: Tensor, total: int, first: bool) -> Tensor:
+def update_cache(
+    past: Tensor | None, new: Tensor, start: Tensor, total: int, first: bool
+) -> Tensor:
     """A cache (batch, heads, at least `total`, dim) with new rows from `start`, (batch, 1)."""
     size = total if past is None else max(total, int(past.shape[2]))
     if past is None or first:

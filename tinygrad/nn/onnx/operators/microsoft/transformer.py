@@ -135,20 +135,20 @@ def matmul_of_few_bits(
     if bits not in (4, 8) or weight_prepacked or g_idx is not None:
         raise OnnxUnsupportedError("bits must be 4 or 8, without g_idx and weight_prepacked")
     blocks = -(-K // block_size)
-    quantized = spread_bits(b.reshape((N, -1)), bits).shrink_to((N, blocks * block_size))
+    quantized = unpack_bits(b.reshape((N, -1)), bits).shrink_to((N, blocks * block_size))
     if zero_points is None:
         zero: Tensor | int = 1 << (bits - 1)
     elif zero_points.is_floating_point():
         zero = zero_points.reshape((N, blocks, 1))
     else:
-        unpacked = spread_bits(zero_points.reshape((N, -1)), bits).shrink_to((N, blocks))
+        unpacked = unpack_bits(zero_points.reshape((N, -1)), bits).shrink_to((N, blocks))
         zero = unpacked.cast(a.dtype).reshape((N, blocks, 1))
     centered = quantized.cast(a.dtype).reshape((N, blocks, block_size)) - zero
     weight = (centered * scales.reshape((N, blocks, 1))).reshape((N, -1)).shrink_to((N, K))
     return a.linear(weight.transpose(), bias)
 
 
-def spread_bits(x: Tensor, bits: int) -> Tensor:
+def unpack_bits(x: Tensor, bits: int) -> Tensor:
     """Bytes (rows, columns) as 4-bit integers, low nibble first, or unchanged."""
     if bits == 8:
         return x

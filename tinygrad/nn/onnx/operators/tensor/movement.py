@@ -221,11 +221,11 @@ def pad(
         pairs[axis_of(name, data.ndim)] = (given[i], given[i + len(names)])
     fill = 0 if value is None else value.item()
     if mode == "wrap":
-        return wrapped(data, pairs)
+        return wrap_pad(data, pairs)
     return data.pad(pairs, MODES[mode], fill)
 
 
-def wrapped(data: Tensor, pairs: list[tuple[int, int]]) -> Tensor:
+def wrap_pad(data: Tensor, pairs: list[tuple[int, int]]) -> Tensor:
     """Circular padding along each axis."""
     for axis, (before, after) in enumerate(pairs):
         size = int(data.shape[axis])

@@ -12,7 +12,9 @@ from tinygrad.tensor import Tensor
 REDUCTIONS = {"none": None, "add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
-def put(data: Tensor, axis: int, indices: Tensor, updates: Tensor, reduction: str) -> Tensor:
+def scatter_axis(
+    data: Tensor, axis: int, indices: Tensor, updates: Tensor, reduction: str
+) -> Tensor:
     """Scatter updates along an axis, combined with the data by `reduction`."""
     if reduction not in REDUCTIONS:
         raise OnnxError(f"reduction is {reduction!r}, none of {', '.join(REDUCTIONS)}")
@@ -26,7 +28,7 @@ def put(data: Tensor, axis: int, indices: Tensor, updates: Tensor, reduction: st
 def scatter_elements(
     data: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
-    return put(data, axis, from_the_front(indices, data.shape[axis]), updates, reduction)
+    return scatter_axis(data, axis, from_the_front(indices, data.shape[axis]), updates, reduction)
 
 
 @operator("ScatterND")
@@ -39,7 +41,7 @@ def scatter_nd(
     table = data.reshape((count, prod(rest)))
     rows = numbers.reshape((-1, 1)).expand((-1, prod(rest)))
     parts = updates.reshape((prod(indices.shape[:-1]), prod(rest)))
-    return put(table, 0, rows, parts, reduction).reshape(data.shape)
+    return scatter_axis(table, 0, rows, parts, reduction).reshape(data.shape)
 
 
 @operator("TensorScatter")
