@@ -80,10 +80,12 @@ replicated (None), or a partial value on each device (`Partial`)."""
 
 
 class Span(NamedTuple):
-    """Ranges of an axis: number c has the elements i for which `i * stride` is one of the `size`
-    numbers from `first + c * step` on. Every third element of blocks of 4 is `(0, 4, 4, 3)`:
-    elements 0 and 1 of the result, 2, 3, and so on. The ranges of `stride` 1 are equally long.
-    With `bounds`, these are the ranges: each has its own start and stop.
+    """Ranges of an axis. Range number c holds the elements i with
+    `first + c * step <= i * stride < first + c * step + size`.
+
+    Every third element of blocks of 4 is `(0, 4, 4, 3)`: elements 0 and 1 of the result, 2, 3, and
+    so on. With `stride` 1, all ranges are equally long. `bounds` lists the start and stop of each
+    range instead.
     """
 
     first: int

@@ -220,13 +220,6 @@ class GroupOp:
     Associative = frozenset({Ops.ADD, Ops.MUL, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR})
     Reduce = frozenset({Ops.ADD, Ops.MUL, Ops.MAX})
     Scatter = frozenset({Ops.SCATTER_ADD, Ops.SCATTER_MUL, Ops.SCATTER_MAX})
-    # f(0) may differ from 0: a padded value must be masked after the operation, not before
-    UnsafePad = frozenset(
-        {
-            *(Ops.RECIPROCAL, Ops.LOG2, Ops.LOG, Ops.EXP2, Ops.EXP, Ops.IDIV, Ops.POW, Ops.FDIV),
-            *(Ops.COS, Ops.ACOS, Ops.COSH, Ops.ACOSH, Ops.LOGISTIC, Ops.SOFTPLUS),
-        }
-    )
     # a change of layout in the tensor graph
     Communication = frozenset({Ops.COPY, Ops.ALLREDUCE})
     # the value is the source's, whatever the layout or the storage
