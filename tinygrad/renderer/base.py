@@ -14,30 +14,31 @@ renderer walks it once and names every node that has a value.
 - On a target with warps, a work item is a block of threads if one RANGE of kind LOCAL, of constant
   size, is directly inside of its GLOBAL loop: all threads run what is inside, each with its own
   number. Without one, a work item has a single thread.
-- A RANGE of kind ROLE, with the sources `(size, first, thread, registers)`, is what only the
-  threads `[first, first + size)` of a block run, once each, counted from 0. `thread` is the LOCAL
-  range. Roles run side by side: none waits for another, but for its mbarriers. Each thread has so
-  many registers in it, if they are not 0.
+- A RANGE of kind ROLE, with the sources `(size, first, thread, registers)`, is run by the threads
+  `[first, first + size)` of a block only, once by each; its value is the number of the thread in
+  the role. `thread` is the LOCAL range. Roles run at the same time and wait for each other at
+  mbarriers only. In the role, a thread has `registers` registers; 0 leaves the number unchanged.
 - `BARRIER` waits for all threads of the work item. `SHUFFLE(value, lane)` is the value that another
   lane of the warp has. All threads come to both: they are in no branch and no role, and in no loop
   whose number of steps depends on the thread.
 - `MMA(a, b, c)` (arg: a `MatrixInstruction`) is the fragment `c + a @ b` of a warp, `LOAD_MATRIX` a
   fragment in shared memory. `COPY_ASYNC(shared address, global address)` (arg: bytes) begins a
   copy, of zeros where the source is not valid; COPY_COMMIT ends a group of copies, and COPY_WAIT
-  (arg: groups) waits until at most so many are in flight.
+  (arg: groups) waits until at most that many are in flight.
 - `MMA_ASYNC(sums, a, b)` (arg: an `AsyncProduct`) begins `sums += a @ b` of operands in shared
   memory, or of one there and a fragment, in several warps. MMA_BEGIN comes before a group of them,
   MMA_COMMIT ends it, and `MMA_WAIT(sums)` waits as COPY_WAIT does. ASYNC_FENCE lets them see what
   the thread wrote.
-- `COPY_BULK(shared address, mbarrier address, box)` begins a copy of `BOX(pointer, *coordinates)`
-  (arg: a `TensorMap`), innermost coordinate first. One thread does that, after MBARRIER_INIT and
-  MBARRIER_EXPECT (arg: bytes), which begins a phase of the mbarrier. The phase ends when so many
-  bytes were copied. `MBARRIER_WAIT(address, parity)` waits for that of the phase's number. The
-  arg of a COPY_BULK is the number of neighbouring blocks that are a cluster: it copies to the same
-  place of each, and signals each. A BARRIER with such an arg waits for the threads of all.
-- An MBARRIER_INIT (arg: arrivals) says how many threads also have to arrive in each phase. That
-  which expects bytes is one; `MBARRIER_ARRIVE(address, block)` is another, for the mbarrier at the
-  same place of a block of the cluster (arg: the blocks of that).
+- `COPY_BULK(shared address, mbarrier address, box)` starts a copy of `BOX(pointer, *coordinates)`
+  (arg: a `TensorMap`), innermost coordinate first. One thread starts it, after MBARRIER_INIT and
+  MBARRIER_EXPECT (arg: bytes). The arg of a COPY_BULK is the number of blocks of the cluster: it
+  copies to the same address of each block, and signals the mbarrier of each. A BARRIER with such an
+  arg waits for the threads of all blocks of the cluster.
+- A phase of an mbarrier ends when the expected bytes were copied and all arrivals (the arg of
+  MBARRIER_INIT) have happened. MBARRIER_EXPECT counts as an arrival, and so does
+  `MBARRIER_ARRIVE(address, block)`, at the same address of a block of the cluster (arg: the number
+  of its blocks). `MBARRIER_WAIT(address, parity)` waits for the end of the phase whose number has
+  that parity.
 - On a target with warps, vectors are loaded and stored only: aligned to their size, with one
   condition for all lanes. GEP takes their lanes and VECTORIZE builds them.
 - `IF(condition)` opens a branch, `ENDIF(if)` closes it.

@@ -32,7 +32,7 @@ MAX_BLOCK_THREADS = 1024
 
 
 def nvidia_target(architecture: str, units: int = 108) -> Target:
-    """An NVIDIA GPU of an architecture, as "sm_80" or "sm_90a", with so many multiprocessors."""
+    """An NVIDIA GPU of an architecture, as "sm_80" or "sm_90a", with `units` multiprocessors."""
     number = re.fullmatch(r"sm_(\d+)[af]?", architecture)
     if number is None:
         raise ValueError(f"{architecture!r} is not an architecture as sm_80 or sm_90a")
@@ -67,7 +67,7 @@ def nvidia_target(architecture: str, units: int = 108) -> Target:
 
 
 def amd_target(architecture: str, units: int = 60) -> Target:
-    """An AMD GPU of an architecture, as "gfx942" or "gfx1100", with so many compute units.
+    """An AMD GPU of an architecture, as "gfx942" or "gfx1100", with `units` compute units.
 
     Those of the CDNA and GCN families, gfx9, have warps of 64 lanes, later ones of 32.
     """

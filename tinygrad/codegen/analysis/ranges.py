@@ -197,8 +197,8 @@ class RangeFactory:
         return UOp(Ops.RANGE, dtypes.index, (bound,), RangeArg(self.number(), kind))
 
     def role(self, thread: UOp, threads: range, registers: int = 0) -> UOp:
-        """A new range of some `threads` of a block; `thread` is the range of all. Each has so many
-        registers from then on, or as many as before.
+        """A new ROLE range for some `threads` of a block; `thread` is the range of all of them. A
+        thread of the role has `registers` registers from then on; 0 leaves the number unchanged.
         """
         numbers = (UOp.const(dtypes.index, x) for x in (len(threads), threads.start))
         src = (*numbers, thread, UOp.const(dtypes.index, registers))

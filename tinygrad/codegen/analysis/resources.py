@@ -17,7 +17,7 @@ from tinygrad.uop.ops import AxisType, UOp
 REGISTER_BYTES = 4
 # registers that every kernel uses: its stack, the number of a block, addresses
 BASE_REGISTERS = 8
-# registers are given to warps in units of so many for each thread
+# a thread of a warp gets a multiple of this number of registers
 REGISTER_GRANULARITY = 8
 
 
@@ -31,8 +31,8 @@ class Resources:
 
 
 def estimate_resources(linear: list[UOp]) -> Resources:
-    """The resources of a program; `registers` is what is live at a time, in program order, or what
-    threads start with if roles of them give registers to others, which have enough.
+    """The resources of a program. `registers` is the maximum number of live registers in program
+    order; if roles move registers to others, it is the number that threads start with.
     """
     threads = shared = moved = given = 0
     for u in linear:

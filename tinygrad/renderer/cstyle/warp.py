@@ -110,7 +110,7 @@ def map_name(number: int) -> str:
 
 
 def write_bulk_copy(w: LaneWriter, u: UOp) -> None:
-    """Write the begin of a copy of a box of a tensor, by the thread that the condition names."""
+    """Write the start of a copy of a box of a tensor, by the thread that the condition selects."""
     shared, mbarrier, box = u.src[:3]
     rank = len(box.arg.sizes)
     name = bulk_copy_name(rank, u.arg)
@@ -120,7 +120,7 @@ def write_bulk_copy(w: LaneWriter, u: UOp) -> None:
 
 
 def bulk_copy_name(rank: int, blocks: int) -> str:
-    """The function that copies a box of a tensor of so many axes to all blocks of a cluster."""
+    """The function that copies a box of a tensor of `rank` axes to all blocks of a cluster."""
     return f"copy_box_{rank}d{f'_to_{blocks}' if blocks > 1 else ''}"
 
 

@@ -108,7 +108,7 @@ class _Panel:
     is_simple: bool
 
     def is_staged(self, uses: int) -> bool:
-        """Whether to pack panels that so many register tiles use."""
+        """Whether to pack panels that `uses` register tiles read."""
         min_uses = 8 if self.is_simple else 2
         return not self.is_contiguous or (self.is_scattered and uses >= min_uses)
 
@@ -182,7 +182,7 @@ class _Operands:
         )
 
     def packing_cost(self, panel: _Panel, columns: int) -> float:
-        """The cycles of packing all panels of so many columns."""
+        """The cycles of packing all panels of `columns` columns."""
         panels = panel.others * ceildiv(panel.extent, columns)
         # in a blocked reduction each chunk of rows packs the panel
         limit = MAX_PANEL if panels > 1 else MAX_SINGLE_PANEL

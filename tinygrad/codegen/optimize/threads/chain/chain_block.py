@@ -238,8 +238,8 @@ class ChainBlock(ChainRegisters):
     def accumulate_terms(
         self, sums: RegisterArray, parts: dict[UOp, RegisterArray], weight: UOp, memory: UOp
     ) -> None:
-        """Add the products of weights of more bits than the operands of the instruction have: of
-        the weights rounded, then of what that left of them, and so on.
+        """Add the products of weights that are wider than the operands of the instruction: first of
+        the rounded weights, then of the rounding error, and so on.
         """
         rest = next(iter(parts.values()))
         own, place, _ = self.elements(1)
@@ -279,7 +279,7 @@ class ChainBlock(ChainRegisters):
     def shared_weights(
         self, parts: dict[UOp, RegisterArray], weight: UOp
     ) -> tuple[SharedTile, UOp]:
-        """The weights in shared memory, and the store of a lane's."""
+        """The weights in shared memory, and the store of those of a lane."""
         x, rows, keys = self.instruction, self.tile.rows, self.tile.keys
         shared = SharedTile(
             weight, x.bits, self.rows, self.keys, rows, keys, 1, self.factory.number(), True, 1

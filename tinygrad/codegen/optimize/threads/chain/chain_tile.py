@@ -172,7 +172,7 @@ def cost(tile: ChainTile, size: ChainSize, target: Target) -> float:
 def rank_chain_tiles(
     sizes: tuple[tuple[MatrixInstruction, ChainSize], ...], target: Target, threads: int | None
 ) -> tuple[ChainTile, ...]:
-    """The tiles that fit, with blocks of so many threads if given, that of least cost first. Those
+    """The tiles that fit, that of least cost first; with `threads`, only blocks of that size. Those
     of matrix instructions, of which each has the size of a chain, are before others.
     """
     found = [

@@ -4,14 +4,14 @@
     for step of the reduction:
         wait until the oldest stage is filled
         load the fragments of the stage that lanes hold, if they hold one operand
-        for k in stage: for tile: begin sums[tile] += rows[tile, k] @ columns[k, tile]
-        begin to fill the stage that was read two steps ago
+        for k in stage: for tile: start sums[tile] += rows[tile, k] @ columns[k, tile]
+        start to fill the stage that was read two steps ago
         wait until the products of the step before are complete; if they read registers, of this one
     wait until all products are complete
 
-A stage is filled by all threads or, in bulk, by copies that one of them begins. Of the former, a
-barrier says that all have waited; before it, each makes what it wrote to shared memory visible to
-instructions that read it asynchronously. See `bulk_stages.py` and `producer_stages.py` for the
+A stage is filled by all threads or, in bulk, by copies that one thread starts. If all threads fill
+it, each makes its writes to shared memory visible to asynchronous instructions, and then they meet
+at a barrier. See `bulk_stages.py` and `producer_stages.py` for the
 latter; in these, another role of the threads refills stages.
 """
 

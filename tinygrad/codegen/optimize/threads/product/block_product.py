@@ -7,7 +7,7 @@ Before: a nest of plain loops that is one contraction. After:
         fill the first stages of shared memory
         for step of the reduction:
             wait until the oldest stage is filled, by all threads
-            begin to fill the stage that the step before read
+            start to fill the stage that the step before read
             for k in stage:
                 a[...] = fragments of rows; b[...] = fragments of columns
                 for row in tile: for column in tile: sums[row, column] += a[row] @ b[column]
@@ -86,7 +86,7 @@ def product_options(nest: Nest, product: Product) -> tuple[BlockTile, ...]:
 
 
 def _common_blocks(rows: UOp | int, cluster: int) -> int:
-    """The blocks along the rows that run together, of so many."""
+    """The number of the `rows` blocks along the rows that run together."""
     if isinstance(rows, int) and rows % GROUPED_BLOCKS == 0:
         return GROUPED_BLOCKS
     return cluster
@@ -193,7 +193,7 @@ class _BlockProduct:
     def copy(
         self, memory: tuple[UOp, ...], mbarrier: UOp, step: UOp, condition: UOp | None
     ) -> list[UOp]:
-        """The begin of the copies of one stage of both operands."""
+        """Start the copies of one stage of both operands."""
         stage = divided(step, self.stages)[1]
         blocks = self.row_block, self.column_block
         # the blocks of a cluster have other rows and the same columns
@@ -322,7 +322,7 @@ class _BlockProduct:
         return collect(block * length + repeat * side + inside + held)
 
     def store_width(self) -> int:
-        """The neighbouring sums of a lane that are neighbours in the output."""
+        """The number of neighbouring sums of a lane that are contiguous in the output."""
         product = self.product
         itemsize = product.store.src[1].dtype.itemsize
         widest = min(self.instruction.c.spaced(1)[1], STORE_BYTES // itemsize)

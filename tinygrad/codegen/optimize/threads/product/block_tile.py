@@ -21,42 +21,42 @@ from tinygrad.renderer.matrix_instruction import SWIZZLE_BYTES, SWIZZLE_ROWS, Ma
 
 # bytes of an aligned access, which also pad the rows of shared memory: banks of a column differ
 ACCESS_BYTES = 16
-# bytes of the mbarriers of all stages, padded so that what is behind is aligned for swizzling
+# bytes of the mbarriers of all stages, padded so that the array after them is aligned for swizzling
 MBARRIERS_BYTES = SWIZZLE_ROWS * SWIZZLE_BYTES
 # registers of a thread for addresses and loop counters
 OTHER_REGISTERS = 40
-# cycles to start a block and to store its tile, and of one step: barriers and addresses
+# cycles to start a block and to store its tile
 BLOCK_CYCLES = 1500.0
+# cycles of each step of the reduction: barriers, and addresses of the copies
 STEP_CYCLES = 40.0
-# the same where the threads compute no addresses
+# the same where hardware copies, so that threads compute no addresses
 BULK_STEP_CYCLES = 20.0
-# of a step, to wait for the other blocks of a cluster
+# further cycles of a step to wait for the other blocks of a cluster
 CLUSTER_STEP_CYCLES = 40.0
-# of a step, where a thread waits for a full stage alone: what is left of `BULK_STEP_CYCLES` without
-# a barrier of the block. Only a producer waits for other blocks, while stages that it filled ahead
-# are read. Registers move once, which BLOCK_CYCLES covers
+# instead of BULK_STEP_CYCLES where a producer fills stages: consumers wait for a full stage without
+# a barrier; the producer waits for other blocks while consumers read stages that are filled
 PRODUCER_STEP_CYCLES = 10.0
-# of a step, to load the fragments that its products read, while none of the block are running
+# cycles of a step to load the fragments of its products, while no product of the block runs
 HELD_STEP_CYCLES = 250.0
-# the share of this where no barrier holds groups of warps together: some multiply while others
-# load if they have drifted apart, which nothing makes them do
+# the share of these without a barrier: some groups of warps may multiply while others load, but
+# nothing makes them drift apart
 DRIFTING_SHARE = 0.5
 # blocks that share an operand
 CLUSTERS = (1, 2)
-# threads that begin copies: as many as move registers together, though one of them acts
+# threads of the producer: `setmaxnreg` moves registers of four warps, though one thread copies
 PRODUCER_THREADS = 128
 # registers of each, for the coordinates of boxes of any rank
 PRODUCER_REGISTERS = 40
 # what a multiprocessor does in a cycle: multiply-adds, and bytes of shared memory and of the cache
 MULTIPLY_ADDS_PER_CYCLE = 128.0
 MATRIX_MULTIPLY_ADDS_PER_CYCLE = {1: 4096.0, 2: 2048.0, 4: 1024.0}
-# the share of it that instructions reach on operands in registers
+# the share of these rates that instructions on operands in registers reach
 SYNCHRONOUS_SHARE = 0.5
 SHARED_BYTES_PER_CYCLE = 128.0
 CACHE_BYTES_PER_CYCLE = 32.0
 # arrangements of the warps of a block along rows and columns
 WARPS = ((2, 4), (4, 2), (2, 2), (1, 4), (4, 1), (1, 2), (2, 1))
-# likewise of groups of warps that run an instruction together
+# the same for groups of warps that run an instruction together
 WARP_GROUPS = ((2, 1), (1, 2), (1, 1))
 WARP_LANES = 32
 SCHEDULERS = 4
@@ -80,13 +80,12 @@ class BlockTile:
     stages: int
     """Stages of shared memory: all but one are being filled."""
     in_bulk: bool = False
-    """Whether hardware fills them, by copies that one thread begins."""
+    """Whether hardware fills them, by copies that one thread starts."""
     cluster: int = 1
-    """Blocks along the rows that run together. Each copies a part of their columns to all of them,
-    if they are several."""
+    """The blocks of a cluster, along the rows. Each copies a part of the columns to all of them."""
 
     producer: bool = False
-    """Whether threads that do nothing else begin these copies."""
+    """Whether threads that do nothing else start these copies."""
 
     @property
     def rows(self) -> int:
@@ -285,7 +284,7 @@ def rank_tiles(
     threads: int | None = None,
     in_bulk: bool = False,
 ) -> tuple[BlockTile, ...]:
-    """The tiles that fit, with blocks of so many threads if given, that of least cost first.
+    """The tiles that fit, that of least cost first; with `threads`, only blocks of that size.
 
     With `in_bulk`, hardware can copy the operands.
     """

@@ -30,7 +30,7 @@ class BulkSource:
     """Its box is one swizzled row of elements."""
 
     def box(self, coordinates: dict[UOp, UOp], rows: int) -> UOp:
-        """The box of so many rows at the coordinates of both axes."""
+        """The box of `rows` rows at these coordinates."""
         is_row = [x in coordinates for x in self.loops[1:]]
         sizes = (self.map.box[0], *(rows if x else 1 for x in is_row))
         places = (coordinates.get(x, x) for x in self.loops)

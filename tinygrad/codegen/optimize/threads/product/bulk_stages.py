@@ -1,13 +1,13 @@
-"""Stages of shared memory that hardware fills, by copies that one thread begins.
+"""Stages of shared memory that hardware fills, by copies that one thread starts.
 
     the first thread: make an mbarrier for each stage
     all threads: wait for that
-    the first thread: begin to fill the first stages
+    the first thread: start to fill the first stages
     for step of the loop:
         wait until the mbarrier of the stage says that it is filled
-        ... begin to read the stage ...
-        wait until all threads have come here, so what earlier steps read is complete
-        the first thread: begin to fill the stage that was read before
+        ... start products that read the stage ...
+        barrier of all threads: the products of earlier steps are complete
+        the first thread: start to fill the stage that these read
 
 The phases of an mbarrier are the uses of its stage. They are told apart by their number modulo 2.
 Where blocks of a cluster copy to each other, the barriers are those of the cluster.
@@ -28,7 +28,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
 Copy = Callable[[Memory, UOp, UOp, UOp | None], list[UOp]]
-"""The begin to copy a step of the loop, signalled to an mbarrier, where a condition may hold."""
+"""Starts the copies of a step of the loop, if a condition holds; they signal an mbarrier."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class BulkStages:
     nbytes: int
     """Bytes of a stage of all arrays."""
     read_later: int
-    """Steps that may still be reading their stages when the next step begins to fill one."""
+    """Steps that may still be reading their stages when the next step starts to fill one."""
     cluster: int
     """Blocks that copy to each other."""
     number: int
-    """That of the array of mbarriers."""
+    """The number of the array of mbarriers."""
     factory: RangeFactory
 
     @property
@@ -70,7 +70,7 @@ class BulkStages:
         return UOp(Ops.MBARRIER_WAIT, dtypes.void, (address, parity, self.step))
 
     def refill(self, ready: UOp, begun: UOp) -> list[UOp]:
-        """The begin to fill a later stage, after the step has begun to read its own."""
+        """Start to fill a later stage, after the products of the step were started."""
         read = barrier(ready, begun, cluster=self.cluster)
         return self._fill_by_first([read], self.step + self.ahead)
 

@@ -2,20 +2,20 @@
 
     the first thread: make two mbarriers for each stage, full and empty
     all threads: wait for that
-    the producer, of whose threads one acts:
+    one thread of the producer:
         for step of the loop:
             wait until the stage is empty
-            begin to fill it, at the end of which it is full
+            start to fill it; it is full when the copies are complete
     the consumers:
         for step of the loop:
             wait until the stage is full
-            ... begin to read the stage, wait until what earlier steps read is complete ...
-            a lane of each warp: arrive, so that the stage that the warp has read may be empty
+            ... start products that read the stage, wait until earlier products are complete ...
+            a lane of each warp: arrive at the mbarrier of the stage that the warp has read
 
-No barrier holds the warps of the consumers together, so one multiplies while another waits or loads
-fragments. A stage that blocks of a cluster copy to is empty when the consumers of all of them have
-arrived, in each. They do where a later step fills the stage: its producer waits for that, so no
-block ends before all have arrived there.
+The consumers have no barrier, so one warp multiplies while another waits or loads fragments. In a
+cluster, a stage is empty when the consumers of all blocks have arrived. Consumers arrive only if a
+later step fills the stage again: the producer waits for that, so no block ends before all have
+arrived there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from tinygrad.uop.ops import AxisType, UOp
 
 @dataclass(frozen=True)
 class ProducerStages(BulkStages):
-    """Likewise; `step` is the loop of the consumers, and `thread` that of the whole block."""
+    """Arrays in shared memory, filled by a producer. `step` is the loop of the consumers, `thread`
+    that of all threads of the block.
+    """
 
     producer: UOp
     consumer: UOp

@@ -163,10 +163,11 @@ class SharedTile:
         part: tuple[UOp, int] | None,
         factory: RangeFactory,
     ) -> UOp:
-        """The begin to copy what `fill` stores, by a thread for which a condition holds, if any.
+        """Start bulk copies of the elements that `fill` stores, by the thread for which the
+        condition holds.
 
-        If `part` is the number of this block in a cluster, and the blocks of that, it is copied to
-        all of them in as many parts.
+        In a cluster, `part` is the number of this block and the number of blocks: each block copies
+        one part to all of them.
         """
         assert self.source is not None, "the operand is a tensor in memory"
         width = SWIZZLE_BYTES // self.dtype.itemsize

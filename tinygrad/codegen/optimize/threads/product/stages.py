@@ -3,7 +3,7 @@
     fill the first stages
     for step of the loop:
         wait until the oldest stage is filled, by all threads
-        begin to fill the stage that the step before read
+        start to fill the stage that the step before read
         ... read the stage ...
 
 With one stage, a barrier before and one after the fill separate it from the reads. Where
@@ -35,7 +35,7 @@ class Stages:
     thread: UOp
     fill: Fill
     read_later: int = 0
-    """Steps that may still be reading their stages when the next step begins to fill one."""
+    """Steps that may still be reading their stages when the next step starts to fill one."""
 
     @property
     def ahead(self) -> int:
@@ -43,7 +43,7 @@ class Stages:
         return self.count - 1 - self.read_later
 
     def begin(self, *before: UOp) -> list[UOp]:
-        """Fill the first stages after some effects; returns the effects that were begun."""
+        """Fill the first stages after some effects; returns the effects of the fill."""
         begun = list(before)
         for number in range(self.ahead):
             step = UOp.const(dtypes.index, number)
@@ -69,7 +69,7 @@ class Stages:
         return barrier(UOp(Ops.ASYNC_FENCE, dtypes.void, (self.filled(self.begin()),)))
 
     def refill(self, *before: UOp) -> list[UOp]:
-        """The begin to fill a later stage, after some effects."""
+        """Start to fill a later stage, after some effects."""
         step = self.step + self.ahead
         return [commit(self.fill(after(self.memory, before), step, exists(step, self.step)))]
 
