@@ -387,6 +387,21 @@ def test_a_graph_spans_gpus_and_waits_for_eager_work(capsys: pytest.CaptureFixtu
 
 
 @only_cuda
+def test_a_graph_waits_for_a_gpu_that_it_only_reads() -> None:
+    to, origin = device_names(2)
+    base = Tensor.arange(64, device=origin).realize()
+    x = (base + 0).realize()
+    step = TinyJit(lambda x: (x.to(to) + 1).realize())
+    for i in range(5):
+        x.assign(base * i).realize()
+        found = step(x)
+        x.assign(base * 0).realize()
+        Device[origin].synchronize()
+        np.testing.assert_array_equal(found.numpy(), np.arange(64) * i + 1)
+    assert replay_of(step)._reason == ""
+
+
+@only_cuda
 def test_without_graphs_a_replay_launches_one_by_one_and_says_why(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,7 +55,7 @@ class KernelCall:
         self.program = program
         self.gpu = program.gpu
         # the other GPUs whose memory it reads
-        self._peers = peers
+        self.peers = peers
         self.slots = [slot for slot, _ in buffers]
         self.variables = [*variables, grid]
         self._offsets = [offset for _, offset in buffers]
@@ -72,14 +72,14 @@ class KernelCall:
 
     def run(self, values: Values) -> None:
         """Launches the kernel."""
-        with read_peers(self.gpu, self._peers):
+        with read_peers(self.gpu, self.peers):
             self.gpu.begin_kernels()
             if not self.is_empty(values):
                 self.program.launch(self._list(values), self._launch_shape(values))
 
     def add(self, graph: Any, after: list[Any], values: Values) -> Any:
         """Adds a node to a graph, after other nodes."""
-        for peer in self._peers:
+        for peer in self.peers:
             enable_peers(self.gpu, peer)
         parameters = self._parameters(values)
         self._node = self.gpu.check(
@@ -120,6 +120,7 @@ class CopyCall:
         self, gpu: Gpu, origin: Gpu, to: tuple[int, int], source: tuple[int, int], nbytes: int
     ) -> None:
         self.gpu = gpu
+        self.peers = (origin,)
         self._origin = origin
         self._to, self._source = to, source
         self._nbytes = nbytes
@@ -170,6 +171,7 @@ class AllReduceCall:
     """An all-reduce by NCCL."""
 
     variables: Sequence[int] = ()
+    peers: Sequence[Gpu] = ()
 
     def __init__(
         self,
@@ -362,8 +364,8 @@ class CudaReplay:
                 print(f"no CUDA graph of {len(self)} launches, which run one by one: {error}")
 
     def _launch(self) -> None:
-        """Launches the graph on the first GPU, between the work of all that it has nodes of."""
-        first, *others = dict.fromkeys(call.gpu for call in self._calls)
+        """Launches the graph on the first GPU, between the work of all whose memory it uses."""
+        first, *others = dict.fromkeys(gpu for x in self._calls for gpu in (x.gpu, *x.peers))
         for other in others:
             first.wait_for(other, first.kernels)
         first.begin_kernels()
