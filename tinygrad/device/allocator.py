@@ -172,7 +172,7 @@ class FreeLists:
             self.drain(free, self.bound() * 3 // 4)
 
     def bound(self) -> int:
-        """The bytes that it keeps at most beside the memory that is in use now."""
+        """The maximum number of bytes to keep, given the memory in use."""
         peak = max(self._peak, self._earlier_peak)
         return min(self.limit, max(int(peak * (1 + PEAK_SHARE)) - self.in_use, SLACK_BYTES))
 

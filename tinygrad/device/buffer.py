@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy
 
 
-# of several threads that use a buffer first, one gives it its memory
+# several threads that first use a buffer at the same time must get one allocation
 _first_use = threading.Lock()
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # the tokens of BUFFER nodes, if other processes have a part of them
 _tokens = NodeTable[tuple[RemoteBuffer, ...]]()
 
-# of several threads that ask for the memory of a node first, one binds it
+# several threads that first ask for the memory of a node must get one allocation
 _first_request = threading.Lock()
 
 COMPARED_BYTES = 1 << 12

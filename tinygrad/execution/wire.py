@@ -83,7 +83,7 @@ class NoWire:
     """The wire of a process that has not joined others."""
 
     def start(self, messages: Sequence[RemoteMessage]) -> Any:
-        """Raises DeviceError: there is nobody to send to."""
+        """Raises DeviceError: there is no other process."""
         first = messages[0]
         raise DeviceError(
             f"the message from {first.source} to {first.destination} has an end in another "
@@ -91,7 +91,7 @@ class NoWire:
         )
 
     def prepare(self, messages: Sequence[RemoteMessage]) -> Any:
-        """Raises DeviceError: there is nobody to send to."""
+        """Raises DeviceError: there is no other process."""
         return self.start(messages)
 
     def join(self, tickets: Sequence[Any]) -> Any:
@@ -112,7 +112,7 @@ class NoWire:
         return 0
 
     def note(self, digest: bytes, what: str, tag: int | None = None) -> None:
-        """There is nobody to agree with."""
+        """There is no other process to agree with."""
 
     def gather(self, value: Any) -> list[Any]:
         """The value of this process."""

@@ -138,7 +138,7 @@ class Closure:
         return all(found.get(i) is node for i, node in self._aliases.items())
 
     def _settle(self) -> bool:
-        """Run pending writes. Whether all tensors are where they were in memory."""
+        """Run pending writes; returns whether all tensors are in their old memory."""
         moved = [(i, x) for i, x in enumerate(self._tensors) if x.uop is not self._nodes[i]]
         realize_all([x for _, x in moved if has_pending_write(x.uop)])
         for i, x in moved:

@@ -118,7 +118,7 @@ class TinyJit(Followed, Generic[P, R]):
         return TinyJit, ((self.fxn,) if self.captured is None else (None, self.captured))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TinyJit[P, R]:
-        """A copy captures its copy of the function anew, since it has tensors of its own."""
+        """A copy captures its copy of the function again, since it has tensors of its own."""
         return TinyJit(copy.deepcopy(self.fxn, memo), prune=self._prune)
 
     def reset(self) -> None:

@@ -135,7 +135,7 @@ def plan_graph(sink: UOp, options: PlanOptions) -> ExecutionPlan:
 
 
 def lower_kernel(ast: UOp) -> UOp:
-    """The kernel graph of a kernel's tensor form. A kernel by hand is a kernel graph already."""
+    """The kernel graph of a kernel's tensor form. A hand-written kernel is one already."""
     if is_kernel_graph(ast):
         return ast
     name = ast.arg.name if isinstance(ast.arg, KernelInfo) else ""

@@ -21,7 +21,7 @@ HOST_KINDS: Final = frozenset({"NPY", "PYTHON", "DISK"})
 
 class Rank(NamedTuple):
     """Process `number` of `size`, each with `per_rank` devices of each kind: `CPU:5` belongs to
-    rank `5 // per_rank`, and names go round if there are more.
+    rank `5 // per_rank`, modulo the number of ranks.
     """
 
     number: int

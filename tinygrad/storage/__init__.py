@@ -1,4 +1,4 @@
-"""Storage: which memory a tensor is in, who sees a write to it, and when it is computed.
+"""Storage: the memory of a tensor, which tensors see a write to it, and when it is computed.
 
 A tensor is a mutable reference to an immutable node of the graph. It refers to another node only
 after it was realized, assigned, replaced, or moved in place.

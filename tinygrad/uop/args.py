@@ -214,10 +214,10 @@ class PeerArg:
 @dataclass(frozen=True)
 class PieceArg:
     """The argument of a PIECE, an array of `shape`: what device number `member` sends to each other
-    device, and what it keeps for itself, row number `kept` of its value.
+    device. The device itself reads row number `kept` of its value.
 
-    Others received it as the row with that number, less one after their own number: nobody receives
-    a row from itself.
+    Another device has it in the row of that number of what it received, or in the row before if its
+    own number is lower, as no device receives a row from itself.
     """
 
     member: int
@@ -228,5 +228,5 @@ class PieceArg:
         return f"from device {self.member}"
 
     def row(self, device: int) -> int:
-        """The row that a device has it in, of the received array or of its own value."""
+        """The row in which a device has it, of the received array or of its own value."""
         return self.kept if device == self.member else self.member - (device < self.member)

@@ -2,7 +2,7 @@
 
 Input: a block of code. Output: in it, the topological order of a whole graph, a SINK, is computed
 once, and passes share tables of what they found of nodes. Invariant: nothing is kept after the
-block; nobody changes an order.
+block; an order is never changed.
 """
 
 from __future__ import annotations

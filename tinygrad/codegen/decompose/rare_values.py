@@ -1,4 +1,4 @@
-"""Compute values that are rarely selected only where they are.
+"""Compute rarely selected values in a branch.
 
 Before: `select_rarely(condition, value, other)`, a WHERE that computes both. After: `other` in a
 register, and a loop of 0 or 1 step, which runs if `condition` holds in any lane. It contains what

@@ -134,7 +134,7 @@ class Recording:
         """Whether one of the lazy tensors is in memory by now, or one that the function reaches has
         another value.
 
-        A replay would compute it again: initialize weights anew, or run a pending write twice.
+        A replay would compute it again: initialize weights once more, or run a pending write twice.
         """
         named = {id(x) for x in self.before.tensors()}
         return any(

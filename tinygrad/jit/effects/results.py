@@ -34,7 +34,7 @@ from tinygrad.jit.effects.templates import (
     CallTensors,
     Templates,
     TensorTemplate,
-    is_anew,
+    is_new_in_each_call,
     value_key,
 )
 from tinygrad.jit.environment.guards import GuardedPlaces
@@ -79,7 +79,7 @@ class Outcome(Generic[R]):
         kept |= {id(x): x for x in gradients.values() if x is not None}
         self._templates = self._make_templates(results, kept.values(), gradients)
         self._result: R = self._templates.of(result)
-        self._is_anew = is_anew(self._result)
+        self._is_new = is_new_in_each_call(self._result)
         self._set_places(places, gradients)
         tensors = [*results, *kept.values()]
         made = [x for x in tensors if isinstance(self._templates.of(x), TensorTemplate)]
@@ -116,14 +116,15 @@ class Outcome(Generic[R]):
         return Templates(self._captured, results, kept, is_made)
 
     def _set_places(self, places: Sequence[Place], gradients: Mapping[int, Tensor | None]) -> None:
-        """Divide the places into those that each call fills anew, and the others."""
+        """Separate the places that each call fills with new tensors from the others."""
         substitution = Substitution(self._captured, self._captured)
         self._filled: list[tuple[Place, Any]] = []
         # tensors that were there before, and results that are the same in each call
         self._same: list[tuple[Place, Any]] = []
         for place in places:
             template = self._templates.of(place.value)
-            (self._filled if is_anew(template) else self._same).append((place, template))
+            places_of_kind = self._filled if is_new_in_each_call(template) else self._same
+            places_of_kind.append((place, template))
         self._gradients = {i: self._templates.of(x) for i, x in gradients.items()}
         self.places = [place for place, _ in self._filled]
         """The places that each call fills."""
@@ -188,7 +189,7 @@ class Outcome(Generic[R]):
             place.put(value)
         stays = self._latest is not None and self._latest.is_unused()
         fills = self._filled or self._gradients or self._earlier
-        if not self._is_anew and (stays or not fills):
+        if not self._is_new and (stays or not fills):
             return self._result
         nodes = {} if stays else {node: _in_same_memory(node) for node in self._stand_ins}
         call = CallTensors(Substitution(self._captured, inputs, nodes), inputs.tensors)
@@ -215,7 +216,7 @@ class Outcome(Generic[R]):
         return result
 
     def _filled_result(self, call: CallTensors) -> R:
-        if not self._is_anew:
+        if not self._is_new:
             return self._result
         result: R = call.fill(self._result)
         self.overwritten = call.nodes_without(self._templates.staying)

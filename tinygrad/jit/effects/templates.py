@@ -108,7 +108,7 @@ class Templates:
             whole.node = change(whole.node)
 
 
-def is_anew(template: Any) -> bool:
+def is_new_in_each_call(template: Any) -> bool:
     """Whether a nested value has templates or bound Variables, so that each call has its own."""
     return any(isinstance(x, (TensorTemplate, UOp)) for x in leaves(template))
 

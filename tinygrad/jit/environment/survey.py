@@ -115,7 +115,7 @@ class Survey:
                 self._visit(self._queue.popleft())
 
     def _name_more(self) -> bool:
-        """Follow methods and attributes that are named by now; whether there were any."""
+        """Follow methods and attributes that are named by now; returns whether there were any."""
         before = len(self.links), len(self._queue), len(self._names)
         for found in self._classes.values():
             self._name_methods(found)

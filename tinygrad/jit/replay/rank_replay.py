@@ -119,7 +119,7 @@ class RankReplay:
             segment.find_memory(freed)
 
     def release(self) -> None:
-        """Let go of the memory of messages: the next run finds it anew."""
+        """Release the memory of messages; the next run looks it up again."""
         for messages in self._messages:
             messages.release()
         for joined in self._joined:

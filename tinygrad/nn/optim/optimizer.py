@@ -30,8 +30,8 @@ class Optimizer(ABC):
     step but not trained (running statistics); None becomes True.
 
     `lr` is a tensor of shape (1,): `optimizer.lr.assign(...)` changes it, also under the JIT. A
-    number that is set becomes a new tensor, for which the JIT captures anew. State is float32, or
-    float64 beside parameters of float64. With `fused`, parameters of one dtype and device are
+    number that is set becomes a new tensor, and `TinyJit` captures again. State is float32, or
+    float64 for parameters of float64. With `fused`, parameters of one dtype and device are
     updated as one flat tensor. Raises ValueError if there is nothing to train.
 
     State, such as a running mean, is made where its parameter is. After the parameter was moved

@@ -1,8 +1,8 @@
 """A file that is written while the program goes on.
 
-Input: bytes that nobody changes. Output: a file that replaces the one at its path when all
-processes have written. Invariants: one file is written at a time, in the order of the calls; an
-error is raised once, by `wait` or by the next call that saves, and shown at exit if nobody saw it.
+Input: bytes that do not change meanwhile. Output: a file that replaces the one at its path when all
+processes have written. Invariants: one file is written at a time, in the order of the calls. An
+error is raised once, by `wait` or by the next call that saves, else it is shown at exit.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
 
 
 class Piece(NamedTuple):
-    """Bytes of a file: ranges of equal length that begin at `starts`. `is_copy` if nobody else has
+    """Bytes of a file: ranges of equal length that begin at `starts`. `is_copy` if nothing else has
     the memory of `content`.
     """
 
@@ -71,7 +71,7 @@ class Piece(NamedTuple):
     is_copy: bool
 
     def copied(self) -> Piece:
-        """The same bytes in memory that nobody else writes."""
+        """The same bytes in memory that nothing else writes."""
         if self.is_copy:
             return self
         return Piece(self.starts, memoryview(bytes(self.content)), True)

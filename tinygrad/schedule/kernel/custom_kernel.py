@@ -1,4 +1,4 @@
-"""From a kernel written by hand to its kernel graph, with the checks that name a user's mistake.
+"""From a hand-written kernel to its kernel graph, with the checks that name a user's mistake.
 
 Input: the SINK that a user's function returned, over PARAMs: arrays under movement and AFTER,
 elements `INDEX(array, i, j)`, `STORE(element, value)`, `END(effect, *ranges)`. Output: a kernel
@@ -36,7 +36,7 @@ DEFINE = {
 
 
 class CustomKernelError(ValueError):
-    """A mistake in a kernel written by hand. The message names the kernel and the fix."""
+    """A mistake in a hand-written kernel. The message names the kernel and the fix."""
 
 
 def lower_custom_kernel(sink: UOp, name: str, placeholders: tuple[UOp, ...]) -> UOp:

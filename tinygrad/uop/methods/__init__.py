@@ -4,5 +4,5 @@ properties.py        shape, device and bounds, computed once and cached in the n
 expression.py        symbolic numbers: Variables, simplification, exact division
 movement.py          movement ops
 tensor_graph.py      elementwise ops, reductions, indexing, copies, assignment
-kernel_language.py   loops, pointers and stores, for kernels written by hand
+kernel_language.py   loops, pointers and stores, for hand-written kernels
 """

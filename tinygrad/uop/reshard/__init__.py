@@ -5,7 +5,7 @@ ALLREDUCEs that the op needs. Invariants: communication keeps the logical value;
 serve, the one that moves the fewest bytes is chosen; `SHARDING="strict"` turns implicit transfers
 into errors.
 
-    who asks                   question                                    function
+    caller                     question                                    function
     -------------------------  ------------------------------------------  -------------------------
     alu()                      which common layout do operands go to?      reshard_to_common_layout
     matmul, conv2d, einsum     the same, if the product is then summed     reshard_for_product

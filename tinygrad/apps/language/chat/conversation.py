@@ -115,7 +115,7 @@ class Conversation:
             for found in generated:
                 if found.token in ends:
                     break
-                # of a token beyond the limit it only matters that there is one
+                # a token past the limit only shows that the reply was cut off
                 cut = count == options.max_tokens
                 if cut:
                     break

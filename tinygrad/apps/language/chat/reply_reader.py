@@ -1,8 +1,8 @@
 """Generated tokens of one reply to its parts, as they stream.
 
 Input: `Generated` tokens and, at the end, the reason why generation finished. Output: `Delta`s and
-a finish reason of OpenAI's API. Invariants: no character is divided, and no part of a stop string,
-or past it, comes out.
+a finish reason of OpenAI's API. Invariants: no character is cut in two, and neither a stop string
+nor text after it is passed on.
 """
 
 from __future__ import annotations

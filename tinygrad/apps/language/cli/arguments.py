@@ -293,7 +293,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _about_unknown(text: str | None, unknown: Sequence[str]) -> str:
-    """The error of arguments that there are not: often words of a prompt without quotes."""
+    """The error for unknown arguments, which are often words of a prompt without quotes."""
     words = [word for word in (text, *unknown) if word]
     is_prompt = not any(word.startswith("-") for word in words)
     hint = f"; quote a prompt of several words: '{' '.join(words)}'" if is_prompt else ""

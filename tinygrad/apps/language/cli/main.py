@@ -42,7 +42,7 @@ ERRORS = (ValueError, OSError, ImportError, RuntimeError, MemoryError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program with `arguments`, by default those of the process; the exit status."""
+    """Run the program, by default with the arguments of the process; returns the exit status."""
     options = parse_arguments(arguments)
     _replace_unencodable()
     try:

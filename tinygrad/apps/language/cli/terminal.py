@@ -27,7 +27,7 @@ HISTORY_LINES = 1000
 
 
 def talk(conversation: Conversation) -> int:
-    """Read messages and write replies until the input ends; how many got no whole reply."""
+    """Read messages and write replies until the input ends; returns how many replies failed."""
     failed = 0
     with _history():
         if sys.stdin.isatty():
@@ -56,7 +56,7 @@ def write(deltas: Iterable[Delta]) -> None:
 
 
 def _reply(conversation: Conversation, line: str) -> bool:
-    """Write the reply to a message; whether it is whole."""
+    """Write the reply to a message; returns whether it is complete."""
     try:
         write(conversation.reply(line))
     except KeyboardInterrupt:
@@ -75,7 +75,7 @@ def _reply(conversation: Conversation, line: str) -> bool:
 
 
 def _command(conversation: Conversation, line: str) -> bool:
-    """Execute a command; False for the one that exits."""
+    """Execute a command; returns whether the chat goes on."""
     name, _, rest = line.partition(" ")
     match name:
         case "/bye" | "/quit" | "/exit":

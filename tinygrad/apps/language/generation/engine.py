@@ -254,7 +254,7 @@ class Engine:
         self._end(left, EngineClosedError("the server is shutting down"))
 
     def _has_work(self) -> bool:
-        """Wait for a request; False once the engine is closed."""
+        """Wait for a request; returns False once the engine is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._waiting or self._running)
             return not self._closed
@@ -377,7 +377,7 @@ class Engine:
         try:
             reason = task.sample(logits)
         except GrammarError as error:
-            # a grammar from outside; the model and its cache are right
+            # the grammar is not trusted; the model and its cache are valid
             task.end(FinishReason.ERROR, error)
             return
         if reason is not None:

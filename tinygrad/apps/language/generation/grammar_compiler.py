@@ -43,7 +43,7 @@ class GrammarCompiler:
         return grammar
 
     def _prepare(self) -> None:
-        """Start the process at the normal priority, so that a busy machine is not long about it."""
+        """Start the process at the normal priority, so that it starts soon on a busy machine."""
         if self._is_prepared:
             return
         PROCESS.prepare(self._grammars.vocabulary)

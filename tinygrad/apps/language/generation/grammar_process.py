@@ -3,9 +3,8 @@
 Input: rules from outside. Output: nothing, or a `GrammarError` if they are wrong, or take too much
 time or memory. Invariant: rules that pass compile in this process within the same limits.
 
-A process keeps the vocabulary, which takes a second to start, and forks one for each trial.
-The size of what a schema compiles to cannot be seen in it: `multipleOf` alone takes as many states
-as its number.
+One process keeps the vocabulary, as it takes a second to start, and forks a process for each trial.
+A short schema may compile to a large grammar: `multipleOf: n` alone takes n states.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from tinygrad.apps.language.generation.grammar import (
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
-# of processor time, of which a busy machine gives little
+# processor time; COMPILE_TIMEOUT_S is longer, as a busy machine gives little of it
 COMPILE_CPU_S = 2
 COMPILE_TIMEOUT_S = 30.0
-# for a process that starts, imports this package, and reads a vocabulary
+# time for a process to start, import this package and read a vocabulary
 ANSWER_TIMEOUT_S = 120.0
 NICENESS = 10
 MEMORY_BYTES = 1 << 30
@@ -180,7 +179,7 @@ def _compile(rules: Rules, tokens: LLTokenizer, size: int, sending: Connection) 
     """The forked process: send the error of rules, and end."""
     try:
         _limit_memory()
-        # it ends by itself, also if nobody is left to kill it
+        # it ends by itself, even if its parent is gone
         resource.setrlimit(resource.RLIMIT_CPU, (COMPILE_CPU_S, COMPILE_CPU_S + 1))
         error = None
         try:

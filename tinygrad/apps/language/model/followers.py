@@ -52,12 +52,12 @@ class _Calls:
         """The logits after tokens, the first `kept` of which are in the cache."""
         cache = self.caches[number]
         cache.tokens = tokens[:kept]
-        return self._at_home([self.model.prefill(tokens, cache)])
+        return self._on_rank_0([self.model.prefill(tokens, cache)])
 
     def decode(self, tokens: list[int], numbers: list[int]) -> Sequence[Tensor]:
         """The logits of each cache."""
         found = self.model.decode(tokens, [self.caches[number] for number in numbers])
-        return self._at_home([found[row] for row in range(len(tokens))])
+        return self._on_rank_0([found[row] for row in range(len(tokens))])
 
     def copy_prefix(self, number: int, source: int, count: int) -> None:
         self.caches[number].copy_prefix(self.caches[source], count)
@@ -78,7 +78,7 @@ class _Calls:
     def collect_garbage(self) -> None:
         gc.collect()
 
-    def _at_home(self, rows: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _on_rank_0(self, rows: Sequence[Tensor]) -> Sequence[Tensor]:
         """Logits in memory of rank 0."""
         moved = [row if row.device == self.home else row.to(self.home).realize() for row in rows]
         self.logits.append(moved)
@@ -130,7 +130,7 @@ class _LeaderCache(KVCache):
 class Leader:
     """The model of rank 0, a `LanguageModel` whose calls the other ranks follow.
 
-    A call that fails ends all ranks, as nobody knows what the others have done of it.
+    A call that fails ends all ranks, as it is unknown how far the others came.
     """
 
     def __init__(self, model: Transformer | Replicas) -> None:
@@ -158,7 +158,7 @@ class Leader:
         return block
 
     def prefill(self, tokens: Sequence[int], cache: KVCache) -> Logits:
-        """Make the cache hold these tokens; the logits after the last, until the next step.
+        """Make the cache hold these tokens; returns the logits after the last, until the next step.
 
         Raises as `Transformer.prefill`.
         """
@@ -171,7 +171,7 @@ class Leader:
         return _LeaderLogits(logits)
 
     def decode(self, tokens: Sequence[int], caches: Sequence[KVCache]) -> Sequence[Logits]:
-        """Add one token to each cache; the logits of each, until the next step.
+        """Add one token to each cache; returns the logits of each, valid until the next step.
 
         Raises as `Transformer.decode`.
         """
@@ -183,7 +183,7 @@ class Leader:
         return [_LeaderLogits(logits) for logits in found]
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Make a call of `_Calls` on all ranks; its result on this one."""
+        """Make a call of `_Calls` on all ranks; returns its result on this one."""
         with self._lock:
             while self._dropped:
                 self._make(*self._dropped.popleft())

@@ -7,7 +7,7 @@ characters, which are left out, as models were trained.
 
 The package needs a list of merges with a rank for each. GGUF files of byte-level BPE have one; for
 vocabularies with a score or rank for each piece it is made here. Three things that the package
-cannot do are done by hand:
+cannot do are done here:
 
 - It cannot merge the leftmost of several pairs of equal rank. Vocabularies with equal scores, as
   some converters write them, are merged by `merging.py`. So are those whose list of merges would be

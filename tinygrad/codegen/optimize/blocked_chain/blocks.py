@@ -312,7 +312,7 @@ class Blocks:
 
 
 def within(index: UOp, axis: UOp) -> UOp:
-    """A step of a loop, where blocks may go past its end the last one instead."""
+    """A step of a loop; the last step in place of steps past its end."""
     return index if is_static(axis) else index.minimum(axis.src[0] - 1)
 
 

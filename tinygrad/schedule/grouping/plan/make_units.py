@@ -39,7 +39,7 @@ class UnitBuilder:
         self.units: list[Unit] = []
         self.writer: dict[UOp, Unit] = {}
         self.params: dict[Any, UOp] = {}
-        # a kernel written by hand is one unit, of whose outputs each is a node
+        # a hand-written kernel is one unit, of whose outputs each is a node
         self.custom: dict[tuple[tuple[UOp, ...], UOp], Unit] = {}
 
     def add(self, node: UOp) -> None:
@@ -104,7 +104,7 @@ class UnitBuilder:
         )
 
     def custom_unit(self, node: UOp) -> Unit:
-        """The unit of a kernel written by hand, one for all its outputs."""
+        """The unit of a hand-written kernel, one for all its outputs."""
         key = (node.src, node.arg.kernel)
         if key not in self.custom:
             # the last sources may be Variables

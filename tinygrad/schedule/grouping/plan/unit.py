@@ -16,7 +16,7 @@ class Unit:
 
     `reads` are the materialised nodes that it needs; `stores` the tensor form of its kernel;
     `params[i]` the memory of PARAM number i; `kernel` the kernel graph of
-    a kernel written by hand; `overwrites` maps the memory that it overwrites to the assignments;
+    a hand-written kernel; `overwrites` maps the memory that it overwrites to the assignments;
     `after` is a unit that runs before it.
     """
 

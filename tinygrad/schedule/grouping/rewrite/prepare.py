@@ -127,7 +127,7 @@ def _parts_of_reduction(node: UOp, target: Target | None) -> int:
 
 
 def materialize_sources(node: UOp) -> UOp | None:
-    """Materialise the sources of TRANSFER, names of shards and kernels written by hand."""
+    """Materialise the sources of TRANSFER, names of shards and hand-written kernels."""
     src = tuple(x if x.op is Ops.DEFINE_VAR else as_memory(x) for x in node.src)
     return None if src == node.src else node.replace(src=src)
 
