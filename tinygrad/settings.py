@@ -204,7 +204,7 @@ NO_EFFECT = "Accepted for compatibility; no effect."
 DEBUG = ContextVar(
     "DEBUG",
     0,
-    "How much to print: 2 each kernel and movement between devices as it runs, 3 also how a kernel "
+    "How much to print: 2 each kernel and transfer as it runs, 3 also how a kernel "
     "was optimized, 4 also its source, 5 also the result of every compiler pass.",
 )
 DEV = ContextVar("DEV", "", "The default device (`DEV=CPU`; `CPU=1` means the same).")

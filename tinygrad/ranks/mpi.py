@@ -84,7 +84,8 @@ class MpiWire:
         self._joined: weakref.WeakSet[Joined] = weakref.WeakSet()
         # what each other rank sent last: its line, or nothing if it waits
         self._lines: dict[int, str] = {}
-        self._told: list[Any] = []
+        # requests of sent reports, kept alive until the end
+        self._reports: list[Any] = []
         self._waits, self._is_over = False, threading.Event()
         self._watcher = threading.Thread(target=self._answer, daemon=True)
         if self._has_threads:
@@ -330,7 +331,7 @@ class MpiWire:
         """Tell all other ranks the last steps of this one, and its line if it does not wait."""
         told = self.rank.number, line, [x.told() for x in self.history]
         others = (other for other in range(self.rank.size) if other != self.rank.number)
-        self._told += [self._control.isend(told, other, 0) for other in others]
+        self._reports += [self._control.isend(told, other, 0) for other in others]
 
     def _listen(self, what: str) -> None:
         """Compare the steps that other ranks tell with those of this one."""

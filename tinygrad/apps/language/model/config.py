@@ -90,7 +90,6 @@ class ModelConfig:
     local_layers: int
     score_cap: float | None
     logit_cap: float | None
-    experts: int
     experts_used: int
     normalizes_experts: bool
     expert_scale: float
@@ -175,7 +174,6 @@ def read_config(metadata: Mapping[str, Any], vocab_size: int) -> ModelConfig:
         local_layers=family.local_layers,
         score_cap=keys.get("attn_logit_softcapping") or None,
         logit_cap=keys.get("final_logit_softcapping") or None,
-        experts=keys.get("expert_count") or 0,
         experts_used=keys.get("expert_used_count") or 0,
         normalizes_experts=family.normalizes_experts,
         expert_scale=float(keys.get("expert_weights_scale") or 1.0),
