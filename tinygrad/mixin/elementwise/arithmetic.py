@@ -7,13 +7,19 @@ for an integer that the dtype cannot hold. Output: tensors of the broadcast shap
 
 from __future__ import annotations
 
-import math
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
 from tinygrad.errors import ArgumentError
 from tinygrad.gradient import with_gradient
 from tinygrad.mixin.core import TensorCore, check_tensors
+from tinygrad.mixin.elementwise.division import (
+    floor_division,
+    floor_division_of_floats,
+    gradient_of_remainder,
+    quotient,
+)
+from tinygrad.mixin.elementwise.powers import constant_power, integer_power
 from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.broadcast import (
@@ -27,8 +33,6 @@ from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import off_files, reshard_for_product
 
-# exponents up to this are expanded to multiplications; above, these would round too often
-MAX_EXPANDED_EXPONENT = 4
 # numbers that change nothing, on either side
 NEUTRAL = {Ops.ADD: 0, Ops.MUL: 1}
 _NUMBERS = frozenset({int, float})
@@ -169,14 +173,14 @@ class ArithmeticMixin(TensorCore):
             x = float(x)
         a, b = self._operands(x, reverse, "DIV")
         if rounding_mode is not None and not dtypes.is_float(a.dtype):
-            quotient = _floor_division(a, b) if rounding_mode == "floor" else a.alu(Ops.IDIV, b)
-            return self._result(quotient, x)
+            rounded = floor_division(a, b) if rounding_mode == "floor" else a.alu(Ops.IDIV, b)
+            return self._result(rounded, x)
         dtype = least_upper_float(a.dtype)
         a, b = a.cast(dtype), b.cast(dtype)
         if rounding_mode == "floor":
-            return self._result(_floor_division_of_floats(a, b), x)
-        quotient = _quotient(a, b)
-        return self._result(quotient.alu(Ops.TRUNC) if rounding_mode else quotient, x)
+            return self._result(floor_division_of_floats(a, b), x)
+        exact = quotient(a, b)
+        return self._result(exact.alu(Ops.TRUNC) if rounding_mode else exact, x)
 
     def idiv(self, x: Any, reverse: bool = False) -> Self:
         """Integer division, rounded toward zero. Raises TypeError for floats.
@@ -209,7 +213,7 @@ class ArithmeticMixin(TensorCore):
         signed_zero = (b < zero).where(const_node(-0.0, b.dtype), zero)
         rest = rest.eq(zero).where(signed_zero, rest)
         remainder = differs.where(rest + b, rest)
-        return self._result(with_gradient(remainder, _gradient_of_remainder, a, b), x)
+        return self._result(with_gradient(remainder, gradient_of_remainder, a, b), x)
 
     @in_float32
     def pow(self, x: Any, reverse: bool = False) -> Self:
@@ -224,11 +228,11 @@ class ArithmeticMixin(TensorCore):
         """
         if not reverse and type(x) is int and dtypes.is_int(self.dtype):
             # the exponent is no operand: it may be out of range of the dtype
-            return self._derive(_integer_power(self.uop, const_node(x, dtypes.int64)))
+            return self._derive(integer_power(self.uop, const_node(x, dtypes.int64)))
         a, b = self._operands(x, reverse, "POW")
         if not dtypes.is_float(a.dtype) or b.op is Ops.CONST:
             is_float = dtypes.is_float(a.dtype)
-            power = _constant_power(a, float(b.arg)) if is_float else _integer_power(a, b)
+            power = constant_power(a, float(b.arg)) if is_float else integer_power(a, b)
             # the first power is the tensor itself
             return self._derive(power, *(x,) if isinstance(x, TensorCore) else ())
         if a.op is Ops.CONST and a.arg == 2:
@@ -332,107 +336,3 @@ def reverse_order(node: UOp) -> UOp:
         return node.alu(Ops.MUL, const_node(-1, node.dtype))
     # -x - 1, which overflows for no integer
     return node.alu(Ops.XOR, const_node(-1, node.dtype))
-
-
-def floor_of(node: UOp) -> UOp:
-    """Floats rounded down."""
-    whole = node.alu(Ops.TRUNC)
-    below = whole.alu(Ops.ADD, const_node(-1, node.dtype))
-    return node.alu(Ops.CMPLT, whole).where(below, whole)
-
-
-def _quotient(a: UOp, b: UOp) -> UOp:
-    """Floats divided. Division by a power of two is an exact multiplication."""
-    if b.op is Ops.CONST and b.arg and abs(math.frexp(b.arg)[0]) == 0.5:
-        return a.alu(Ops.MUL, const_node(1 / b.arg, b.dtype))
-    return a.alu(Ops.FDIV, b)
-
-
-def _floor_division(a: UOp, b: UOp) -> UOp:
-    """Integers divided and rounded down. Division by zero gives zero, as in `IDIV`."""
-    quotient = a.alu(Ops.IDIV, b)
-    if dtypes.is_unsigned(a.dtype) or dtypes.is_bool(a.dtype):
-        return quotient
-    zero = const_node(0, a.dtype)
-    inexact = a.alu(Ops.MOD, b).ne(zero)
-    differs = (a < zero).ne(b < zero)
-    lower = inexact & differs & b.ne(zero)
-    return quotient + lower.where(const_node(-1, a.dtype), zero)
-
-
-def _gradient_of_remainder(gradient: UOp, _: UOp, a: UOp, b: UOp) -> tuple[UOp, UOp]:
-    """The gradient of `a - floor(a / b) * b`, also where that is a zero with the sign of `b`."""
-    return gradient, gradient * _floor_division_of_floats(a, b) * const_node(-1, a.dtype)
-
-
-def _floor_division_of_floats(a: UOp, b: UOp) -> UOp:
-    """Floats divided and rounded down, as in Python: exact, by the remainder. NaN if `a` is
-    infinite; division by zero gives an infinity or NaN. The gradient is 0.
-    """
-    if a.dtype.itemsize < dtypes.float32.itemsize:
-        wide = dtypes.float32
-        return _floor_division_of_floats(a.cast(wide), b.cast(wide)).cast(a.dtype)
-    zero, one = const_node(0, a.dtype), const_node(1, a.dtype)
-    rest, quotient = a.alu(Ops.MOD, b), _quotient(a, b)
-    differs = rest.ne(zero) & (rest < zero).ne(b < zero)
-    minus = const_node(-1, a.dtype)
-    # an integer but for rounding
-    nearly = (a + rest * minus).alu(Ops.FDIV, b) + differs.where(minus, zero)
-    below = floor_of(nearly)
-    whole = (const_node(0.5, a.dtype) < nearly + below * minus).where(below + one, below)
-    # zero has the sign of the quotient
-    whole = whole.eq(zero).where(quotient * zero, whole)
-    result = b.eq(zero).where(quotient, whole)
-    return with_gradient(result, lambda g, y, a, b: (a.const_like(0), b.const_like(0)), a, b)
-
-
-def _constant_power(base: UOp, exponent: float) -> UOp:
-    """Floats to a constant power."""
-    if exponent == 0:
-        # 1, but with a gradient of 0
-        return base.alu(Ops.POW, const_node(0, base.dtype))
-    if abs(exponent) == 0.5:
-        root = base.alu(Ops.SQRT)
-        return root if exponent > 0 else root.alu(Ops.RECIPROCAL)
-    if exponent in (-1, -2):
-        # the square may overflow where that of the reciprocal is subnormal
-        base, exponent = base.alu(Ops.RECIPROCAL), -exponent
-    if exponent.is_integer() and 0 < exponent <= MAX_EXPANDED_EXPONENT:
-        return _power_by_squaring(base, int(exponent))
-    return base.alu(Ops.POW, const_node(exponent, base.dtype))
-
-
-def _power_by_squaring(base: UOp, count: int) -> UOp:
-    """`base` to the power of `count` > 0, by repeated squaring."""
-    result = None
-    while count:
-        if count & 1:
-            result = base if result is None else result.alu(Ops.MUL, base)
-        count >>= 1
-        if count:
-            base = base.alu(Ops.MUL, base)
-    assert result is not None
-    return result
-
-
-def _integer_power(base: UOp, exponent: UOp) -> UOp:
-    """Integers to an integer power, which wraps around; negative powers round toward zero."""
-    if exponent.op is Ops.CONST:
-        if exponent.arg < 0:
-            raise ArgumentError(
-                f"an integer to the power of {exponent.arg} is not an integer; "
-                "cast it to float first"
-            )
-        return _power_by_squaring(base, exponent.arg) if exponent.arg else base.const_like(1)
-    one, none = const_node(1, base.dtype), const_node(0, exponent.dtype)
-    # 1 and -1 are their own inverses: only the parity of the exponent matters
-    is_unit = base.eq(one) | base.eq(const_node(-1, base.dtype))
-    is_zero = (exponent < none) & is_unit.ne(const_node(True, dtypes.bool))
-    result = None
-    for bit in range(base.dtype.itemsize * 8 - (not dtypes.is_unsigned(base.dtype))):
-        is_set = (exponent & const_node(1 << bit, exponent.dtype)).ne(none)
-        factor = is_set.where(base, one)
-        result = factor if result is None else result.alu(Ops.MUL, factor)
-        base = base.alu(Ops.MUL, base)
-    assert result is not None
-    return is_zero.where(const_node(0, result.dtype), result)

@@ -12,7 +12,7 @@ from typing import Any, Self
 from tinygrad.dtype import dtypes, least_upper_float
 from tinygrad.errors import ArgumentError
 from tinygrad.gradient import with_gradient
-from tinygrad.mixin.elementwise.arithmetic import floor_of
+from tinygrad.mixin.elementwise.division import floor_of
 from tinygrad.mixin.elementwise.operators import OperatorMixin
 from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import Ops
