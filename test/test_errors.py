@@ -26,12 +26,20 @@ def zeros(*shape: int) -> Tensor:
 
 
 def test_operands_on_two_devices() -> None:
-    with pytest.raises(ShardingError, match=r"ADD.*CPU and CPU:1.*\.to\(\) or \.shard\(\)"):
+    with pytest.raises(ShardingError, match=r"^add: .*CPU and CPU:1.*\.to\(\) or \.shard\(\)"):
         zeros(4) + zeros(4).to("CPU:1")
 
 
+@pytest.mark.parametrize("name", ["minimum", "sub", "stack", "cat", "div", "where", "eq"])
+def test_errors_name_what_the_program_called(name: str) -> None:
+    x, y = zeros(4), zeros(4).to("CPU:1")
+    operands = (zeros(4) > 0, x, y) if name == "where" else (x, y)
+    with pytest.raises(ShardingError, match=f"^{name}: the operands live on CPU and CPU:1"):
+        getattr(Tensor, name)(*operands)
+
+
 def test_an_operand_on_one_device_and_one_on_several() -> None:
-    with pytest.raises(ShardingError, match=r"MUL.*Sharding\(CPU:0-1, axis=0\).*\.to\(\)"):
+    with pytest.raises(ShardingError, match=r"^mul: .*Sharding\(CPU:0-1, axis=0\).*\.to\(\)"):
         zeros(4).shard(DEVICES, 0) * zeros(4)
 
 
@@ -174,6 +182,11 @@ def test_too_many_indices() -> None:
 def test_cat_of_other_shapes() -> None:
     with pytest.raises((ValueError, RuntimeError), match=r"\(2, 3\).*\(2, 4\)"):
         zeros(2, 3).cat(zeros(2, 4), dim=0)
+
+
+def test_stack_of_other_shapes() -> None:
+    with pytest.raises(ValueError, match=r"^stack takes tensors of one shape.*\(2, 3\).*\(2, 4\)"):
+        zeros(2, 3).stack(zeros(2, 4))
 
 
 def test_a_convolution_whose_channels_differ() -> None:
@@ -366,6 +379,7 @@ FAMILIES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "shard_like": (lambda: zeros(2).shard_like(1), TypeError, "takes a tensor as y, not 1"),
     "target": (lambda: zeros(1).sum().gradient(4), TypeError, "takes a tensor as target, not 4"),
     "upstream": (lambda: zeros(2).gradient(gradient=4), TypeError, "takes a tensor as gradient"),
+    "requires_grad": (lambda: zeros(2).requires_grad_(3), TypeError, "True, False or None, not 3"),
     "realize": (lambda: zeros(2).realize(None), TypeError, "takes a tensor as tensor, not None"),
     "replace": (lambda: zeros(2).replace(1), TypeError, "takes a tensor as x, not 1"),
     "unfold ()": (

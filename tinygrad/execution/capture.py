@@ -14,7 +14,7 @@ from typing import Any
 from tinygrad.device import Buffer, RemoteBuffer
 from tinygrad.dtype import dtypes
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard.move import find_user_line
+from tinygrad.uop.user_line import find_user_line
 
 
 class JitError(RuntimeError):

@@ -30,7 +30,7 @@ from tinygrad.storage.views import is_in_memory, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard.move import find_user_line
+from tinygrad.uop.user_line import find_user_line
 
 _node_of = attrgetter("uop")
 # the maximum number of objects searched for a tensor that no link leads to

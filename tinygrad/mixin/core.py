@@ -59,13 +59,9 @@ class TensorCore(TensorBase):
             return self._new(uop if wanted is False else uop.detach(), False)
         return self._new(uop, wanted and True)
 
-    def _unshard_axis(self, axis: int, by: str | None) -> Self:
-        """The same value with `axis` unsharded.
-
-        `by` names the operation that could do without with more effort, for the warning of strict
-        mode; None if every implementation needs the whole axis.
-        """
-        return self._derive(unshard_axis(self.uop, axis, by))
+    def _unshard_axis(self, axis: int) -> Self:
+        """The same value with `axis` unsharded, an error in strict mode."""
+        return self._derive(unshard_axis(self.uop, axis, is_implicit=True))
 
     def _beside(self, *others: Self) -> tuple[Self, ...]:
         """This tensor and `others`, those in files read on the device of the rest: a cast of one

@@ -18,7 +18,7 @@ from tinygrad.uop.arguments import size_argument
 from tinygrad.uop.broadcast import broadcast_shape
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.reshard import shard_count
-from tinygrad.uop.sint import same_size
+from tinygrad.uop.sint import same_shape, same_size
 
 MAX_JOINED = 32
 """The parts that `cat` joins at once; more of them are joined in groups first."""
@@ -68,7 +68,14 @@ class JoiningMixin(CreationMixin):
         >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])]).tolist()
         [[1, 2], [3, 4]]
         """
-        first, *rest = (x.unsqueeze(dim) for x in _tensors("stack", self, args))
+        tensors = _tensors("stack", self, args)
+        for x in tensors[1:]:
+            if not same_shape(x.shape, tensors[0].shape):
+                raise ArgumentError(
+                    f"stack takes tensors of one shape, not {tensors[0].shape} and {x.shape}; "
+                    "reshape them first, or join them along an axis that they have with cat"
+                )
+        first, *rest = (x.unsqueeze(dim) for x in tensors)
         joined: Self = first._cat(rest, dim)
         return joined
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from tinygrad.ranks.mpi import MpiWire
-from tinygrad.uop.reshard.move import find_user_line
+from tinygrad.uop.user_line import find_user_line
 
 LAST_WORDS_S = 0.5
 """The time between the report of an error and the end of all ranks."""

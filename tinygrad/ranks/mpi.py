@@ -36,7 +36,7 @@ from tinygrad.ranks.steps import (
 from tinygrad.ranks.tickets import Joined, Prepared, Ticket
 from tinygrad.settings import RANKS_TIMEOUT
 from tinygrad.sharding import Rank
-from tinygrad.uop.reshard.move import find_user_line, find_user_place
+from tinygrad.uop.user_line import find_user_line, find_user_place
 
 if TYPE_CHECKING:
     import numpy

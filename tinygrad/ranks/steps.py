@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import NamedTuple
 
-from tinygrad.uop.reshard.move import Place, find_user_line, line_of
+from tinygrad.uop.user_line import Place, find_user_line, line_of
 
 DIGESTS = (1 << 61) - 1
 """Digests of all steps so far are below this prime."""

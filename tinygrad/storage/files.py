@@ -38,7 +38,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import SymbolicShape, format_shape
 from tinygrad.uop.device_value import DeviceLike, is_file
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard.move import find_user_line
+from tinygrad.uop.user_line import find_user_line
 
 
 def open_file(device: str, shape: tuple[int, ...], dtype: DType) -> UOp:

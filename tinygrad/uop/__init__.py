@@ -4,7 +4,7 @@ From the bottom up:
 
     node.py              `Node`: an op, a dtype, sources and an argument; equal nodes are one object
     interning.py             the table of nodes
-    user_line.py             what in the program caused a communication
+    user_line.py             the line of the program that runs, and what it calls
     args.py, sint.py     typed arguments, sizes that may be symbolic
     device_value.py          where a value lives: a name, a `Sharding` or an `Spmd`
     math.py                  Python operators, shared with patterns

@@ -45,16 +45,16 @@ def gather(table: N, index: N, batch: int) -> N:
         else:
             table, index, target = _separate_dimensions(table, index, batch)
     elif None not in (a, b) and a != b:
-        raise device_mismatch(Ops.GATHER, [a, b])
+        raise device_mismatch([a, b])
     node = table.replace(op=Ops.GATHER, src=(table, index), arg=batch)
     layout = node.device
     if isinstance(layout, Sharding) and layout.is_partial:
         if target is None or target.is_replicated:
             unsharded = _unsharded_rows_layout(node, batch)
             if unsharded is not None:
-                return gather(reshard(table, unsharded, Ops.GATHER.name), index, batch)
+                return gather(reshard(table, unsharded, is_implicit=True), index, batch)
         return node.allreduce(target or layout.without_partial())
-    return node if target is None else reshard(node, target, Ops.GATHER.name)
+    return node if target is None else reshard(node, target, is_implicit=True)
 
 
 def _unsharded_rows_layout(node: Node, batch: int) -> Sharding | None:
@@ -106,8 +106,8 @@ def _align_batch(table: N, index: N, batch: int) -> tuple[N, N]:
     back = {axis: number for number, axis in enumerate(of_table)}
     wanted = _with_axis_numbers(operand_layout(common, table_shape), back)
     return (
-        reshard(table, wanted, Ops.GATHER.name),
-        reshard(index, operand_layout(common, index_shape), Ops.GATHER.name),
+        reshard(table, wanted, is_implicit=True),
+        reshard(index, operand_layout(common, index_shape), is_implicit=True),
     )
 
 
@@ -138,8 +138,8 @@ def _separate_dimensions(table: N, index: N, batch: int) -> tuple[N, N, Sharding
         + moved_elements(target, found, rows) * table.dtype.itemsize
     )
     if table_bytes <= index_bytes:
-        return reshard(table, replicated_table, Ops.GATHER.name), index, target
-    return table, reshard(index, replicated_index, Ops.GATHER.name), target
+        return reshard(table, replicated_table, is_implicit=True), index, target
+    return table, reshard(index, replicated_index, is_implicit=True), target
 
 
 def _replicated_where_sharded(other: Sharding, layout: Sharding) -> Sharding:
@@ -158,9 +158,9 @@ def scatter(op: Ops, values: N, index: N, rows: int | Node, batch: int) -> N:
     if isinstance(a, Sharding) and isinstance(b, Sharding) and a.devices == b.devices:
         if not a.is_replicated:
             along = [p if is_index_axis(p, index) else None for p in a.axes]
-            index = reshard(index, a.with_axes(along), op.name)
+            index = reshard(index, a.with_axes(along), is_implicit=True)
     elif a is not None and b is not None and a != b:
-        raise device_mismatch(op, [a, b])
+        raise device_mismatch([a, b])
     node = _scatter(op, values, index, rows, batch)
     layout = node.device
     if isinstance(layout, Sharding) and layout.is_partial:

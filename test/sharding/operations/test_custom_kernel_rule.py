@@ -212,7 +212,7 @@ def test_strict_sharding_refuses_the_transfer():
     a, b = Tensor(LEFT).shard(DEVICES, 0), Tensor(RIGHT).shard(DEVICES, 1)
     with (
         Context(SHARDING="strict"),
-        pytest.raises(ShardingError, match="CUSTOM_KERNEL would reshard"),
+        pytest.raises(ShardingError, match="custom_kernel would reshard"),
     ):
         Tensor.custom_kernel(Tensor.empty(M, N), a, b, fxn=matmul, rule=RULE)
 

@@ -30,29 +30,29 @@ def positions(layout: Sharding, *values: Any) -> Tensor:
 
 
 REFUSED: dict[str, tuple[Callable[[], Tensor], str, Sharding, Sharding]] = {
-    "elementwise": (lambda: x(ROWS) + x(COLUMNS), "ADD", COLUMNS, ROWS),
+    "elementwise": (lambda: x(ROWS) + x(COLUMNS), "add", COLUMNS, ROWS),
     "a view is named as it was written": (
         lambda: (square := x(ROWS, 8, 8)) + square.T,
-        *("ADD", COLUMNS, ROWS),
+        *("add", COLUMNS, ROWS),
     ),
     "what was broadcast is named as it was": (
         lambda: x(ROWS) + x(on(0), 12),
-        *("ADD", on(0), REPLICATED),
+        *("add", on(0), REPLICATED),
     ),
-    "where": (lambda: (x(ROWS) > 0).where(x(COLUMNS), 0), "WHERE", ROWS, COLUMNS),
-    "matmul": (lambda: x(ROWS, 64, 12) @ x(ROWS, 12, 8), "MUL", ROWS, REPLICATED),
-    "cat": (lambda: x(ROWS).cat(x(COLUMNS), dim=0), "ADD", COLUMNS, ROWS),
-    "reshape": (lambda: x(COLUMNS).reshape(96), "RESHAPE", COLUMNS, ROWS),
+    "where": (lambda: (x(ROWS) > 0).where(x(COLUMNS), 0), "where", ROWS, COLUMNS),
+    "matmul": (lambda: x(ROWS, 64, 12) @ x(ROWS, 12, 8), "matmul", ROWS, REPLICATED),
+    "cat": (lambda: x(ROWS).cat(x(COLUMNS), dim=0), "cat", COLUMNS, ROWS),
+    "reshape": (lambda: x(COLUMNS).reshape(96), "reshape", COLUMNS, ROWS),
     "sort": (lambda: x(ROWS).sort(0)[0], "sort", ROWS, COLUMNS),
     "rows by an index": (
         lambda: x(ROWS)[positions(ROWS, 1, 2, 3, 4)],
-        *("GATHER", ROWS, REPLICATED),
+        *("getitem", ROWS, REPLICATED),
     ),
     "more than a block at a symbolic place": (
         lambda: x(ROWS)[(i := Variable("i", 0, 5).bind(3)) : i + 3],
-        *("SHRINK", ROWS, COLUMNS),
+        *("getitem", ROWS, COLUMNS),
     ),
-    "assign": (lambda: x(ROWS).detach().assign(x(COLUMNS)), "ASSIGN", COLUMNS, ROWS),
+    "assign": (lambda: x(ROWS).detach().assign(x(COLUMNS)), "assign", COLUMNS, ROWS),
 }
 
 

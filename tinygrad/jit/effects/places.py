@@ -15,7 +15,7 @@ from tinygrad.jit.environment.links import Kind, Link
 from tinygrad.jit.environment.survey import Survey
 from tinygrad.jit.inputs import tensors_in
 from tinygrad.tensor import Tensor
-from tinygrad.uop.reshard.move import find_user_line
+from tinygrad.uop.user_line import find_user_line
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tinygrad.execution.capture import JitError
 from tinygrad.jit.environment.inspection import is_library_name, module_of, root_of
-from tinygrad.uop.reshard.move import find_user_line
+from tinygrad.uop.user_line import find_user_line
 
 
 class PythonSources:

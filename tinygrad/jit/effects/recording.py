@@ -28,7 +28,7 @@ from tinygrad.storage.views import is_in_memory, is_uniform, movement_base, view
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard.move import find_user_line
+from tinygrad.uop.user_line import find_user_line
 
 
 class Recording:

@@ -138,7 +138,7 @@ class ComparisonMixin(ArithmeticMixin):
         x = plain_number(x)
         if not fits_dtype(x, self.uop.dtype) and x > 0:
             return self._derive(self.uop)
-        a, b = self._operands(x, False, "MAX")
+        a, b = self._operands(x, False, "minimum")
         return self._result(reverse_order(reverse_order(a).alu(Ops.MAX, reverse_order(b))), x)
 
     def clamp(self, min_: Any = None, max_: Any = None) -> Self:

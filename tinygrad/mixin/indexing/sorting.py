@@ -39,7 +39,7 @@ class SortingMixin(GatherMixin):
         axis = self._known_axis(dim, "sort")
         if not self.ndim or self.shape[axis] <= 1:
             return self._derive(self.uop), self.zeros_like(dtype=dtypes.int32)
-        x = self._unshard_axis(axis, "sort").transpose(axis, -1)
+        x = self._unshard_axis(axis).transpose(axis, -1)
         if x.shape[-1] <= MAX_COUNTING_SORT:
             order = x._counting_order(descending)
         else:

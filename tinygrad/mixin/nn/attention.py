@@ -89,7 +89,7 @@ class AttentionMixin(MatmulMixin, RandomMixin):
         length, others, dim = map(max_size, (self.shape[-2], *key.shape[-2:]))
         if length * others <= (length + 2 * others) * dim:
             return operands
-        query, key, value = (x._unshard_axis(x.ndim - 1, "attention") for x in operands)
+        query, key, value = (x._unshard_axis(x.ndim - 1) for x in operands)
         return query, key, value
 
 

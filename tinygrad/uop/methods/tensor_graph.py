@@ -50,7 +50,7 @@ class TensorGraphMixin(NodeMovementMixin):
         else:
             dtype = srcs[-1].dtype
         if _conflicts(srcs):
-            srcs = reshard.reshard_to_common_layout(op, reshard.off_files(*srcs))
+            srcs = reshard.reshard_to_common_layout(reshard.off_files(*srcs))
         return type(self)(op, dtype, srcs)
 
     def cast(self, dtype: DType) -> Self:

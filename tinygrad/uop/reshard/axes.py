@@ -12,7 +12,6 @@ from typing import Any
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.sharding import Sharding, moved_elements
-from tinygrad.uop import Ops
 from tinygrad.uop.node import N, Node
 from tinygrad.uop.reshard.move import can_shard, reshard
 from tinygrad.uop.sint import same_size
@@ -61,7 +60,7 @@ def reshard_scan_totals(totals: N, axis: int) -> N:
     One element per shard is the minimum that a scan of a sharded axis communicates, so it is never
     an error under `SHARDING="strict"`.
     """
-    return unshard_axis(totals, axis, None)
+    return unshard_axis(totals, axis, is_implicit=False)
 
 
 def reshard_like(node: N, other: Node) -> N:
@@ -71,16 +70,16 @@ def reshard_like(node: N, other: Node) -> N:
     return node.copy_to_device(other.device)
 
 
-def unshard_axis(node: N, axis: int, consumer: str | None) -> N:
-    """`node` with `axis` unsharded, for the op `consumer`; another axis is sharded if possible.
+def unshard_axis(node: N, axis: int, is_implicit: bool) -> N:
+    """`node` with `axis` unsharded; another axis is sharded if possible.
 
     Raises:
-        ShardingError: bytes move under `SHARDING="strict"`, unless `consumer` is None.
+        ShardingError: it `is_implicit`, and moves bytes under `SHARDING="strict"`.
     """
     layout = node.device
     if not isinstance(layout, Sharding) or axis not in layout.split_axes:
         return node
-    return reshard(node, unsharded_layout(layout, node.shape, axis), consumer)
+    return reshard(node, unsharded_layout(layout, node.shape, axis), is_implicit)
 
 
 def unsharded_layout(layout: Sharding, shape: tuple[Any, ...], axis: int) -> Sharding:
@@ -101,4 +100,4 @@ def reshard_for_bitcast(node: N, dtype: DType) -> N:
     last = node.ndim - 1
     pieces, size = layout.shards(last), node.shape[last]
     is_even = size % pieces == 0 and (size * old // new) % pieces == 0
-    return node if is_even else unshard_axis(node, last, Ops.BITCAST.name)
+    return node if is_even else unshard_axis(node, last, is_implicit=True)

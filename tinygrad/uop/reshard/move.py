@@ -7,11 +7,8 @@ expansion. Each COPY has the line of the user's program that caused it.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterable
-from types import CodeType, FrameType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from tinygrad.settings import SHARDING
 from tinygrad.sharding import LAYOUT_RULES, Sharding, ShardingError, moved_elements
@@ -20,7 +17,7 @@ from tinygrad.uop.device_value import DeviceValue, tensor_device
 from tinygrad.uop.node import N, Node
 from tinygrad.uop.propagation.device_rules import is_index_axis, is_placement
 from tinygrad.uop.sint import is_one, same_size
-from tinygrad.uop.user_line import UserLine
+from tinygrad.uop.user_line import UserLine, called_name, find_user_line
 
 # the ops by which an elementwise op broadcasts its operands
 BROADCAST = frozenset({Ops.RESHAPE, Ops.EXPAND})
@@ -30,55 +27,12 @@ ALIGNED = BROADCAST | {Ops.PERMUTE}
 MAX_CONSTANT_NODES = 32
 # the number of nested computations below which sources are sent
 MAX_SENT_DEPTH = 8
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-
-Place: TypeAlias = tuple[CodeType, int] | None
-"""Code and an instruction of it, from which `line_of` gets a line: finding the line takes as long
-as finding the place."""
-
-
-def find_user_line(frame: FrameType | None = None) -> str:
-    """`file:line` of the innermost caller, or of `frame`, outside this package."""
-    return line_of(find_user_place(frame or sys._getframe(1)))
-
-
-def find_user_place(frame: FrameType | None = None) -> Place:
-    """The place of the innermost caller, or of `frame`, outside this package."""
-    frame = frame or sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return None if frame is None else (frame.f_code, frame.f_lasti)
-
-
-def _called_name() -> str:
-    """The function or method of this package that the user's program called, as `conv2d`; of a
-    layer, its class.
-    """
-    found = ""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        name = frame.f_code.co_qualname
-        if "<" not in name:
-            found = name
-        frame = frame.f_back
-    owner, _, name = found.rpartition(".")
-    return owner if name == "__call__" else name.strip("_")
-
-
-def line_of(place: Place) -> str:
-    """`file:line` of a place."""
-    if place is None:
-        return "?"
-    code, instruction = place
-    lines = (x for start, stop, x in code.co_lines() if start <= instruction < stop)
-    return f"{code.co_filename}:{next(lines, None) or code.co_firstlineno}"
 
 
 def record_user_line(node: Node) -> None:
     """Set the line of the user's program that caused this communication, and what it called."""
     if node.user_line is None and node.src[0].device is not None:
-        node.user_line = UserLine(find_user_line(), _called_name())
+        node.user_line = UserLine(find_user_line(), called_name())
 
 
 def copy(node: N, layout: DeviceValue) -> N:
@@ -90,11 +44,12 @@ def copy(node: N, layout: DeviceValue) -> N:
     return moved
 
 
-def device_mismatch(op: Ops, devices: Iterable[DeviceValue]) -> ShardingError:
+def device_mismatch(devices: Iterable[DeviceValue]) -> ShardingError:
     """The error for operands that live on different devices."""
     names = " and ".join(dict.fromkeys(str(d) for d in devices))
     return ShardingError(
-        f"{op.name}: the operands live on {names}; bring them together first with .to() or .shard()"
+        f"{called_name()}: the operands live on {names}; bring them together first with .to() or "
+        ".shard()"
     )
 
 
@@ -166,19 +121,18 @@ def _movable_source(node: Node) -> int | None:
 
 
 class ImplicitReshard(NamedTuple):
-    """A reshard that the user did not ask for: the op `consumer` needs `operand` in `layout`.
+    """A reshard that the user did not ask for: an op needs `operand` in `layout`.
 
-    `views` are the ops that the consumer itself applies to its operands.
+    `views` are the ops that it itself applies to its operands.
     """
 
-    consumer: str
     operand: Node
     layout: Sharding
     views: frozenset[Ops]
 
     def of_source(self, node: Node, source: Node, layout: Sharding) -> ImplicitReshard:
         """The same where `source` moves in place of `node`: it is the operand if `node` is a view
-        that the consumer made of it.
+        that the op made of it.
         """
         if node is not self.operand or node.op not in self.views:
             return self
@@ -192,7 +146,7 @@ class ImplicitReshard(NamedTuple):
             return
         if moved_elements(node.device, layout, node.shape):
             raise ShardingError(
-                f"{find_user_line()}: {self.consumer} would reshard an operand of shape "
+                f"{find_user_line()}: {called_name()} would reshard an operand of shape "
                 f"{self.operand.shape} from {self.operand.device} to {self.layout}; "
                 f"write that in the program, with .to({self.layout})"
             )
@@ -203,17 +157,16 @@ def _squeezed_shape(node: Node) -> list[Any]:
 
 
 def reshard(
-    node: N, layout: Sharding, consumer: str | None = None, views: frozenset[Ops] = BROADCAST
+    node: N, layout: Sharding, is_implicit: bool = False, views: frozenset[Ops] = BROADCAST
 ) -> N:
     """`node` in another layout over the same devices, moving as few bytes as possible.
 
-    `consumer` is the op that needs the layout, None if the user asked for it. `views` are the ops
-    that the consumer applies to its operands. Raises ShardingError for an implicit reshard that
-    moves bytes under `SHARDING="strict"`.
+    It `is_implicit` if an op needs the layout and the user did not ask for it; `views` are the ops
+    that this op applies to its operands. Raises ShardingError for an implicit reshard that moves
+    bytes under `SHARDING="strict"`.
     """
-    if consumer is None:
-        return _resharded(node, layout, None)
-    return _resharded(node, layout, ImplicitReshard(consumer, node, layout, views))
+    request = ImplicitReshard(node, layout, views) if is_implicit else None
+    return _resharded(node, layout, request)
 
 
 def _resharded(node: N, layout: Sharding, request: ImplicitReshard | None) -> N:
@@ -253,7 +206,7 @@ def reshard_for_assign(value: N, device: DeviceValue) -> N:
     if not isinstance(layout, Sharding) or not isinstance(device, Sharding):
         return value.copy_to_device(device)
     if layout.devices == device.devices:
-        return reshard(value, device, Ops.ASSIGN.name)
+        return reshard(value, device, is_implicit=True)
     return value.copy_to_device(device)
 
 

@@ -45,7 +45,7 @@ def reshard_for_movement(node: N, op: Ops, arg: Any) -> N:
         if selected is not None:
             return copy(node, selected)
     target = _layout_for_movement(node.layout, node.shape, op, arg)
-    return copy(node, target) if target.has_intervals else reshard(node, target, op.name)
+    return copy(node, target) if target.has_intervals else reshard(node, target, is_implicit=True)
 
 
 def move_kept(node: N, op: Ops, arg: Any) -> N | None:

@@ -16,13 +16,7 @@ from tinygrad.sharding.placement_rule import check_rule, parse_rule, rule_layout
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import DeviceValue
 from tinygrad.uop.node import N, Node
-from tinygrad.uop.reshard.move import (
-    ALIGNED,
-    BROADCAST,
-    device_mismatch,
-    reshard,
-    sent_nbytes,
-)
+from tinygrad.uop.reshard.move import ALIGNED, BROADCAST, device_mismatch, reshard, sent_nbytes
 
 
 def reshard_for_product(factors: tuple[N, ...], reduced_axes: tuple[int, ...]) -> tuple[N, ...]:
@@ -31,11 +25,11 @@ def reshard_for_product(factors: tuple[N, ...], reduced_axes: tuple[int, ...]) -
     The bytes of the all-reduce of that sum count too, so an axis that both factors shard stays
     sharded where the sum is smaller than the factors.
     """
-    return reshard_to_common_layout(Ops.MUL, factors, reduced_axes)
+    return reshard_to_common_layout(factors, reduced_axes)
 
 
 def reshard_to_common_layout(
-    op: Ops, srcs: tuple[N, ...], reduced_axes: tuple[int, ...] = ()
+    srcs: tuple[N, ...], reduced_axes: tuple[int, ...] = ()
 ) -> tuple[N, ...]:
     """The sources of an elementwise op, resharded to the common layout that moves the fewest bytes.
 
@@ -50,7 +44,7 @@ def reshard_to_common_layout(
         return srcs
     layouts = [d for d in devices if isinstance(d, Sharding)]
     if len(layouts) < len(devices) or len({layout.devices for layout in layouts}) > 1:
-        raise device_mismatch(op, devices)
+        raise device_mismatch(devices)
     arrays = [x for x in placed if x.shape]
     target = common_layout(
         [x.layout for x in arrays],
@@ -60,7 +54,7 @@ def reshard_to_common_layout(
         arrays[0].dtype.itemsize,
     )
     views = ALIGNED if reduced_axes else BROADCAST
-    return tuple(x if x.device is None else reshard(x, target, op.name, views) for x in srcs)
+    return tuple(x if x.device is None else reshard(x, target, True, views) for x in srcs)
 
 
 def _shape_before_broadcast(node: Node) -> tuple[Any, ...]:
@@ -112,5 +106,5 @@ def layouts_for_custom_kernel(
 def reshard_for_custom_kernel(node: N, device: DeviceValue) -> N:
     """An operand on the device or in the layout that `layouts_for_custom_kernel` chose."""
     if isinstance(device, Sharding) and isinstance(node.device, Sharding):
-        return reshard(node, device, Ops.CUSTOM_KERNEL.name)
+        return reshard(node, device, is_implicit=True)
     return node.copy_to_device(device)
