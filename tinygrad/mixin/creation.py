@@ -74,6 +74,8 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool | None) -> None:
+        if not (wanted is None or isinstance(wanted, bool)):
+            raise TypeError(f"requires_grad is True, False or None, not {wanted!r}")
         state = self._requires_grad
         if not wanted:
             if wanted is False and state and not isinstance(state, Leaf):
@@ -154,13 +156,16 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         symbolic = sizes_of(shape)
         sizes = max_sizes(symbolic)
         if sizes != symbolic:
-            whole = cls.empty(sizes, device=device, dtype=dtype, requires_grad=requires_grad)
-            return whole.shrink(tuple((0, size) for size in symbolic))
+            whole = cls.empty(sizes, device=device, dtype=dtype)
+            part = whole.shrink(tuple((0, size) for size in symbolic))
+            return part.requires_grad_(requires_grad)
         layout = fitting_layout(canonical_device(device) or Device.DEFAULT, sizes)
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
         if is_file(layout):
-            return cls._new(open_file(layout, sizes, dtype), requires_grad)
-        return cls._new(UOp.new_buffer(layout, sizes, dtype), requires_grad)
+            node = open_file(layout, sizes, dtype)
+        else:
+            node = UOp.new_buffer(layout, sizes, dtype)
+        return cls._new(node).requires_grad_(requires_grad)
 
     # ---- like another tensor ----
 

@@ -16,7 +16,8 @@ from tinygrad.storage.aliases import whole_value
 from tinygrad.storage.gradients.grad_mode import Leaf, gradients_disabled
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.placement import in_own_memory
-from tinygrad.storage.views import is_whole_memory, written_target
+from tinygrad.storage.views import is_whole_memory, view_base, written_target
+from tinygrad.uop import Ops
 
 
 class InplaceMixin(MatmulMixin, StorageMixin):
@@ -40,7 +41,8 @@ class InplaceMixin(MatmulMixin, StorageMixin):
         is_needed = isinstance(x, TensorBase) and x._requires_grad and self.is_floating_point()
         if not is_needed or isinstance(self._requires_grad, Leaf) or gradients_disabled():
             return self
-        if not is_whole_memory(written_target(whole_value(self))):
+        is_row_copy = view_base(self.uop).op is Ops.GATHER  # `x[[0, 2]] *= y` writes it back to `x`
+        if not (is_row_copy or is_whole_memory(written_target(whole_value(self)))):
             return self
         return self._derive(in_own_memory(self.uop))
 

@@ -78,10 +78,14 @@ class RandomMixin(SortingMixin, CumulativeMixin):
     ) -> Self:
         """The random numbers `node` on a device; the first of them for a symbolic `shape`."""
         if is_file(device):
-            return cls._new(placed_anew(cls, node, device), requires_grad)
-        node = node.copy_to_device(device)
-        found = cls._new(node.contiguous() if contiguous else node, requires_grad)
-        return found if found.shape == shape else found.shrink_to(shape)
+            node = placed_anew(cls, node, device)
+        else:
+            node = node.copy_to_device(device)
+            node = node.contiguous() if contiguous else node
+        found = cls._new(node)
+        if found.shape != shape:
+            found = found.shrink_to(shape)
+        return found.requires_grad_(requires_grad)
 
     @classmethod
     def rand(

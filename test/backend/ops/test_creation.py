@@ -112,6 +112,14 @@ def test_equal_constants_that_need_gradients_are_distinct() -> None:
     assert (x.grad.tolist(), y.grad.tolist()) == ([3, 3], [5, 5])
 
 
+@pytest.mark.parametrize("make", ["empty", "rand", "randn", "uniform", "ones", "eye"])
+def test_what_is_created_with_a_gradient_is_a_leaf(make: str) -> None:
+    x, w = getattr(Tensor, make)(2, requires_grad=True), Tensor(2.0, requires_grad=True)
+    x.assign(w * 3)
+    x.sum().backward()
+    assert x.grad is not None and w.grad is None
+
+
 WRONG: dict[str, tuple[Any, type[Exception], str]] = {
     "negative size": (
         lambda: Tensor.zeros(2, -1),

@@ -439,6 +439,15 @@ def test_gradients_of_a_view_scaled_by_another_part() -> None:
     np.testing.assert_array_equal(w.grad.numpy(), [162, 576, 108, 360])
 
 
+def test_a_tensor_requires_a_gradient_after_one_of_its_views_was_given_a_value_that_does() -> None:
+    w, x = Tensor([1.0, 2.0, 3.0], requires_grad=True), Tensor.zeros(2, 3).contiguous()
+    row, fixed = x[1], x.detach()
+    x[0] = w * 2
+    assert (x.requires_grad, row.requires_grad, fixed.requires_grad) == (True, True, False)
+    x.sum().backward()
+    assert w.grad.tolist() == [2, 2, 2]
+
+
 @pytest.mark.parametrize("make", [Tensor.zeros, lambda n: Tensor.zeros(n).contiguous().realize()])
 def test_gradients_flow_to_elements_that_are_written(make: Callable[[int], Tensor]) -> None:
     w = Tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)

@@ -7,7 +7,7 @@ a leaf, else one through which gradients flow. Invariant: a leaf has no history.
 from __future__ import annotations
 
 from tinygrad.dtype import dtypes
-from tinygrad.storage.aliases import is_leaf
+from tinygrad.storage.aliases import aliases_of, is_leaf
 from tinygrad.storage.gradients.grad_mode import Derived, GradState, Leaf, gradients_disabled
 from tinygrad.storage.gradients.history import histories
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
@@ -18,15 +18,18 @@ from tinygrad.uop.slice_assign import BIJECTIVE
 
 def assigned_value(tensor: TensorBase, value: UOp, wanted: GradState) -> UOp:
     """The node to write for `value`, whose state is `wanted`, to `tensor`, which requires a
-    gradient from now on if the value does. Leaves, and tensors that never require a gradient, are
-    written as data. What requires a gradient and is overwritten gets zeros.
+    gradient from now on if the value does, as do the tensor that it is a view of and the other
+    views of that. Leaves, and tensors that never require a gradient, are written as data. What
+    requires a gradient and is overwritten gets zeros.
     """
     state = tensor._requires_grad
     if wanted is not False and (state is False or is_leaf(tensor) or gradients_disabled()):
         return value.detach()
-    if state is None and wanted:
-        tensor._requires_grad = Derived.ASSIGNED
-    elif state is Derived.DIFFERENTIATED:
+    if wanted:
+        for alias in aliases_of(tensor):
+            if alias._requires_grad is None:
+                alias._requires_grad = Derived.ASSIGNED
+    if state is Derived.DIFFERENTIATED:
         tensor._requires_grad = True
     elif state and not (is_leaf(tensor) or gradients_disabled()):
         old, is_whole = tensor.uop, all(op in BIJECTIVE for op, _ in tensor._steps)
