@@ -164,6 +164,21 @@ def test_an_unsupported_schema_is_an_error() -> None:
     assert e.value.param == "tools"
 
 
+def test_an_error_names_the_field_of_the_grammar() -> None:
+    for field, value, param in (
+        ("guided_regex", "[", "guided_regex"),
+        ("guided_json", {"type": "text"}, "guided_json"),
+        ("structured_outputs", {"regex": "["}, "structured_outputs.regex"),
+        ("grammar", "root ::= [", "grammar"),
+    ):
+        with pytest.raises(openai.BadRequestError, match="cannot be followed") as e:
+            asked(always_replies(""), extra_body={field: value})
+        assert e.value.param == param
+    with pytest.raises(openai.BadRequestError, match="guided_regex and grammar") as e:
+        asked(always_replies(""), extra_body={"guided_regex": "a", "grammar": "start: 'a'"})
+    assert e.value.param == "grammar"
+
+
 @pytest.mark.slow
 def test_a_real_model_returns_json_and_calls() -> None:
     model, metadata = Transformer.from_gguf(CATALOGUE["smollm2:135m"].path(), max_context=512)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
+import http.client
 import json
 import math
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from random import Random
 from typing import Any
 
@@ -522,6 +524,16 @@ def test_requests_to_other_hosts_and_paths_are_rejected(
     found, answer = site.ask(method, path, b"{}" if method == "POST" else None, headers)
     assert found == status
     assert answer["error"]["message"]
+
+
+def test_a_wrong_method_is_answered_with_the_methods_that_there_are(site: Site) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", site.port)) as connection:
+        for method, path, allowed in (("GET", CHAT, {"POST"}), ("PUT", "/health", {"GET", "HEAD"})):
+            connection.request(method, path)
+            response = connection.getresponse()
+            response.read()
+            assert response.status == 405
+            assert set(response.headers["Allow"].split(", ")) == allowed
 
 
 def test_a_prompt_that_is_too_long_is_rejected(client: Any) -> None:

@@ -181,7 +181,10 @@ class RequestHandlers:
             self.pace.check(_address(request))
         except ApiError as many:
             return await self.refused(request, many)
-        return await self.refused(request, ApiError(error.status_code, message))
+        response = await self.refused(request, ApiError(error.status_code, message))
+        # of a wrong method: the methods that there are
+        response.headers.update(error.headers or {})
+        return response
 
 
 def application(

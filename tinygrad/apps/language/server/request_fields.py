@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from tinygrad.apps.language.generation.grammar import ANY_OBJECT, Rules, text_rule
 
@@ -253,8 +253,18 @@ def schema_of(fields: Fields) -> Mapping[str, Any] | None:
     return described.object("schema")
 
 
-def structure_of(fields: Fields) -> tuple[Mapping[str, Any] | None, Rules | None]:
-    """The JSON schema of a reply, or the rules of one that is no JSON. Raises ApiError.
+class Structure(NamedTuple):
+    """What a reply must match: a JSON schema, or the rules of one that is no JSON, and the field
+    that has it; all None for plain text.
+    """
+
+    schema: Mapping[str, Any] | None = None
+    grammar: Rules | None = None
+    field: str | None = None
+
+
+def structure_of(fields: Fields) -> Structure:
+    """What a reply must match. Raises ApiError.
 
     The names beside OpenAI's `response_format` are those of llama.cpp and of vLLM.
     """
@@ -262,30 +272,29 @@ def structure_of(fields: Fields) -> tuple[Mapping[str, Any] | None, Rules | None
     unknown = nested.body.keys() - {"json", "regex", "choice", "grammar"}
     if unknown:
         raise nested.wrong(min(unknown), "json, regex, choice or grammar, the parts there are")
-    schemas = [
-        schema_of(fields),
-        *(_schema(one, name) for one, name in _named("json", fields, nested)),
-        _schema(fields, "json_schema"),
-    ]
-    rules = [
-        *(_pattern(one, name) for one, name in _named("regex", fields, nested)),
-        *(_choice(one, name) for one, name in _named("choice", fields, nested)),
-        *(_grammar(one, name) for one, name in _named("grammar", fields, nested)),
-        _grammar(fields, "grammar"),
-    ]
-    schema = next((one for one in schemas if one is not None), None)
-    grammar = next((one for one in rules if one is not None), None)
-    if sum(one is not None for one in [*schemas, *rules]) > 1:
-        raise ApiError(
-            400, "a reply can have one schema or grammar, not several", "response_format"
+    found = [Structure(schema=schema_of(fields), field="response_format")]
+    for owner, prefix in ((fields, "guided_"), (nested, "")):
+        where = owner.where + prefix
+        found += (
+            Structure(schema=_schema(owner, prefix + "json"), field=where + "json"),
+            Structure(grammar=_pattern(owner, prefix + "regex"), field=where + "regex"),
+            Structure(grammar=_choice(owner, prefix + "choice"), field=where + "choice"),
+            Structure(grammar=_grammar(owner, prefix + "grammar"), field=where + "grammar"),
         )
-    if grammar is not None and fields.list_of_objects("tools"):
+    found += (
+        Structure(schema=_schema(fields, "json_schema"), field="json_schema"),
+        Structure(grammar=_grammar(fields, "grammar"), field="grammar"),
+    )
+    given = [one for one in found if one.schema is not None or one.grammar is not None]
+    if len(given) > 1:
+        names = " and ".join(str(one.field) for one in given)
+        raise ApiError(
+            400, f"a reply can have one schema or grammar, not several: {names}", given[1].field
+        )
+    structure = given[0] if given else Structure()
+    if structure.grammar is not None and fields.list_of_objects("tools"):
         raise ApiError(400, "a reply with a grammar cannot have tools", "tools")
-    return schema, grammar
-
-
-def _named(kind: str, fields: Fields, nested: Fields) -> tuple[tuple[Fields, str], ...]:
-    return (fields, f"guided_{kind}"), (nested, kind)
+    return structure
 
 
 def _schema(fields: Fields, name: str) -> Mapping[str, Any] | None:

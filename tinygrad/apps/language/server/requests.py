@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tinygrad.apps.language.generation.grammar import Rules
 from tinygrad.apps.language.generation.sampling import Sampling
 from tinygrad.apps.language.server.parameters import CHAT, COMPLETION, check_names
 from tinygrad.apps.language.server.request_fields import (
     ApiError,
     Fields,
+    Structure,
     forced_call_of,
     json_type,
     messages_of,
@@ -41,9 +41,9 @@ RESERVED_VARIABLES = {"self", "messages", "tools", "add_generation_prompt"}
 class RequestOptions:
     """The parameters that both kinds of requests have.
 
-    `max_tokens` is None for the rest of the context. `schema` is the JSON schema of the reply, and
-    `grammar` are the rules of one that is no JSON; both are None for plain text. `logprobs` is the
-    number of likeliest tokens to return for each token, None for no log-probabilities.
+    `max_tokens` is None for the rest of the context. `structure` is what the reply must match.
+    `logprobs` is the number of likeliest tokens to return for each token, None for no
+    log-probabilities.
     """
 
     model: str | None
@@ -54,8 +54,7 @@ class RequestOptions:
     stream: bool
     include_usage: bool
     logprobs: int | None
-    schema: Mapping[str, Any] | None = None
-    grammar: Rules | None = None
+    structure: Structure
 
     def sampling_of(self, choice: int) -> Sampling:
         """The sampling parameters of one choice, which has a seed of its own."""
@@ -153,7 +152,6 @@ def _request_options(
     name, minimum, default = limit
     stream_options = Fields(fields.object("stream_options"), "stream_options.")
     found_limit = fields.integer(name, minimum, 2**31)
-    schema, grammar = structure_of(fields)
     return RequestOptions(
         model=fields.text("model"),
         sampling=_sampling(fields, defaults, logprobs or 0),
@@ -163,8 +161,7 @@ def _request_options(
         stream=fields.boolean("stream", False),
         include_usage=stream_options.boolean("include_usage", False),
         logprobs=logprobs,
-        schema=schema,
-        grammar=grammar,
+        structure=structure_of(fields),
     )
 
 

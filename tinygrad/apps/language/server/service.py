@@ -51,7 +51,6 @@ from tinygrad.apps.language.server.requests import ChatRequest, CompletionReques
 from tinygrad.apps.language.server.responses import ChoiceUpdate, Usage
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
-SCHEMA, GRAMMAR = "response_format", "grammar"
 Event = tuple[int, Generated | Finished]
 
 
@@ -130,14 +129,15 @@ class Service:
         self, request: ChatRequest, template: ChatTemplate, prompt: str
     ) -> tuple[str, Rules | None, str | None]:
         """The forced start of the reply to a prompt, the rules of the rest, and their field."""
-        name, schema = request.forced_call, request.options.schema
+        name, structure = request.forced_call, request.options.structure
         if name is not None:
-            found, source = tool_call_format(template, prompt, request.tools, name), "tools"
-        elif schema is not None:
-            control, source = self.tokenizer.control, SCHEMA
-            found = json_reply_format(template, prompt, request.tools, schema, control)
-        elif request.options.grammar is not None:
-            found, source = grammar_reply_format(prompt, request.options.grammar), GRAMMAR
+            found = tool_call_format(template, prompt, request.tools, name)
+            source: str | None = "tools"
+        elif structure.schema is not None:
+            control, source = self.tokenizer.control, structure.field
+            found = json_reply_format(template, prompt, request.tools, structure.schema, control)
+        elif structure.grammar is not None:
+            found, source = grammar_reply_format(prompt, structure.grammar), structure.field
         else:
             return "", None, None
         return found.start, found.rules, source
@@ -196,9 +196,9 @@ class Service:
         tokens = [encode(one) if isinstance(one, str) else one for one in request.prompts]
         reader = partial(ReplyReader, self.tokenizer, request.options.stops)
         options = request.options
-        rules, source = options.grammar, GRAMMAR
-        if options.schema is not None:
-            rules, source = json_rules(options.schema), SCHEMA
+        rules, source = options.structure.grammar, options.structure.field
+        if options.structure.schema is not None:
+            rules = json_rules(options.structure.schema)
         echo = partial(self._echo, request, tokens) if request.echo else None
         return PreparedRequest("prompt", options, tokens, reader, rules, source, echo=echo)
 
