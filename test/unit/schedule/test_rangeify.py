@@ -125,3 +125,15 @@ def test_sums_of_sums_are_one_loop_nest() -> None:
     kernel = lower_kernel(UOp.sink(store, arg=KernelInfo("sum")))
     (reduce,) = found(kernel, Ops.REDUCE)
     assert len(reduce.src) == 3
+
+
+def test_a_sum_masks_one_factor_of_its_products() -> None:
+    """As in the gradient of a depthwise convolution by its images."""
+    repeated = param(1, 1, 3).expand((6, 3))
+    product = UOp(Ops.MUL, FLOAT, (repeated, param(2, 6, 3)))
+    value = total(product.unwindow(WindowArg(((0, 1, 8, 1, 1),))), 1)
+    store = UOp(Ops.STORE, FLOAT, (param(0, 8, 1), value))
+    kernel = lower_kernel(UOp.sink(store, arg=KernelInfo("sum")))
+    masked = [load for load in found(kernel, Ops.LOAD) if len(load.src[0].src) == 3]
+    assert [load.src[0].src[0].arg for load in masked] == [2]
+    assert not found(kernel, Ops.WHERE)

@@ -77,6 +77,12 @@ def _merge_masked_reduces(outer: UOp, inner: UOp, condition: UOp, zero: UOp) -> 
     return value.reduce(*outer.src[1:], *inner.src[1:], arg=Ops.ADD)
 
 
+def _drop_mask(reduce: UOp, condition: UOp, value: UOp, zero: UOp) -> UOp | None:
+    if reduce.arg is not Ops.ADD or zero.arg != 0 or not vanishes(value, conjuncts(condition)):
+        return None
+    return reduce.replace(src=(drop_redundant_condition(value), *reduce.src[1:]))
+
+
 # nested sums are one sum over both loops, also where the inner one is padded with zeros
 nested_reduces = PatternMatcher(
     [
@@ -107,7 +113,27 @@ nested_reduces = PatternMatcher(
     ],
     pure=True,
 )
-simplify_indices = symbolic + nested_reduces
+# a sum needs no mask of terms that are zero where they are masked
+masked_sums = PatternMatcher(
+    [
+        (
+            UPat(
+                Ops.REDUCE,
+                src=(
+                    UPat(
+                        Ops.WHERE,
+                        src=(UPat.var("condition"), UPat.var("value"), UPat.cvar("zero")),
+                    ),
+                ),
+                name="reduce",
+                allow_any_len=True,
+            ),
+            _drop_mask,
+        )
+    ],
+    pure=True,
+)
+simplify_indices = symbolic + nested_reduces + masked_sums
 
 
 def simplify_kernel(kernel: UOp) -> UOp:
