@@ -165,6 +165,34 @@ def test_convolution(size: int, pad: int, stride: int, width: int) -> None:
         assert "windows staged" in runner.program.applied
 
 
+@pytest.mark.parametrize(("stride", "start"), [(2, 0), (2, 1), (2, 2), (3, 1), (4, 3)])
+def test_transposed_convolution(stride: int, start: int) -> None:
+    """Rows of both operands depend on the quotient and the remainder of an output row."""
+    batch, channels, filters, taps, size, columns = 3, 6, 20, 2, 7, 9
+    out = (size - 1) * stride
+    b = Build()
+    z, f, y, x = b.loops(batch, filters, out, columns)
+    c, ky = b.reduces(channels, taps)
+    row, phase = (y + start) // stride - ky, (y + start) % stride
+    inside = (row < 0).ne(True) & (row < size)
+    position = flat_index([z, c, row, x], [batch, channels, size, columns])
+    image = buffer(1, batch * channels * size * columns).index(position, inside)
+    weight = buffer(2, channels * filters * taps * stride)
+    sizes = [channels, filters, taps, stride]
+    factor = weight.index(flat_index([c, f, ky, phase], sizes)).load()
+    value = (image.load(UOp.const(dtypes.float32, 0.0)) * factor).reduce(c, ky, arg=Ops.ADD)
+    target = buffer(0, batch * filters * out * columns)
+    where = target.index(flat_index([z, f, y, x], [batch, filters, out, columns]))
+    arrays = {
+        0: numpy.zeros(batch * filters * out * columns, "f4"),
+        1: random_array(RNG, dtypes.float32, batch * channels * size * columns),
+        2: random_array(RNG, dtypes.float32, int(numpy.prod(sizes))),
+    }
+    applied = check(sink(where.store(value, z, f, y, x)), arrays).program.applied
+    assert any(text.endswith(f"in {stride} phases") for text in applied), applied
+    assert any(text.startswith("tile ") for text in applied), applied
+
+
 @pytest.mark.parametrize("size", [8, 11])
 def test_weight_gradient_of_a_convolution(size: int) -> None:
     batch, channels, filters, width = 40, 3, 17, 3

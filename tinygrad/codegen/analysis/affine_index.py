@@ -122,8 +122,11 @@ def simplify_division(node: UOp) -> UOp:
         return node
     if dividend.vmax < by:
         return UOp.const(dtypes.index, 0) if node.op is Ops.IDIV else dividend
+    form = affine(dividend)
+    if len(form.terms) == 1 and (found := _of_two_steps(node.op, form, by)) is not None:
+        return found
     whole, rest = Affine(), Affine()
-    for factor, coefficient in affine(dividend).terms.items():
+    for factor, coefficient in form.terms.items():
         multiple = coefficient // by if coefficient >= 0 else 0
         if multiple:
             whole.add(factor, multiple)
@@ -133,8 +136,7 @@ def simplify_division(node: UOp) -> UOp:
             whole.add(quotient, 1)
         elif left:
             rest.add(factor, left)
-    constant = affine(dividend).constant
-    whole.constant, rest.constant = constant // by, constant % by
+    whole.constant, rest.constant = form.constant // by, form.constant % by
     remainder = build_affine(rest)
     if remainder.vmin < 0:
         return node
@@ -150,6 +152,18 @@ def simplify_division(node: UOp) -> UOp:
     if not whole.terms and not whole.constant:
         return _reduce_fraction(node)
     return collect(multiples + simplify_division(UOp(Ops.IDIV, dtypes.index, (remainder, divisor))))
+
+
+def _of_two_steps(op: Ops, dividend: Affine, by: int) -> UOp | None:
+    """A quotient or remainder of a loop of two steps: any function of it is affine."""
+    ((factor, coefficient),) = dividend.terms.items()
+    if factor.op is not Ops.RANGE or factor.vmin != 0 or factor.vmax != 1:
+        return None
+    steps = (dividend.constant, dividend.constant + coefficient)
+    first, second = (x // by if op is Ops.IDIV else x % by for x in steps)
+    result = Affine(first)
+    result.add(factor, second - first)
+    return build_affine(result)
 
 
 def _exact_quotient(factor: UOp, scale: int, by: int) -> UOp | None:

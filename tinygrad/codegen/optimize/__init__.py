@@ -10,6 +10,7 @@ What several of the others need:
 
     contraction.py         matches sums of products
     staging.py             packs an operand into scratch memory
+    phases.py              splits loops of which operands take quotients
 
 What a nest may be:
 

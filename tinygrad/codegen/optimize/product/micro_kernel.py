@@ -29,6 +29,7 @@ from tinygrad.codegen.optimize.contraction import (
 from tinygrad.codegen.optimize.nest import Nest, points
 from tinygrad.codegen.optimize.product.blocking import accumulate_in_memory
 from tinygrad.codegen.optimize.product.footprint import find_footprint
+from tinygrad.codegen.optimize.product.phases import split_into_phases
 from tinygrad.codegen.optimize.product.skinny_matmul import tile_skinny_product
 from tinygrad.codegen.optimize.product.tiling import (
     MAX_ROW_BYTES,
@@ -56,11 +57,12 @@ PER_SUM = 4
 
 def tile_contraction(nest: Nest) -> bool:
     """Tile the nest if it is one contraction; returns whether it is tiled."""
-    original = nest.root
+    original, notes = nest.root, list(nest.applied)
     nest.root = UOp.sink(*map(add_reductions_first, nest.stores))
+    split_into_phases(nest)
     contraction = find_contraction(nest)
     if contraction is None:
-        nest.root = original
+        nest.root, nest.applied = original, notes
         return False
     if nest.renderer.target.vector_bytes < MIN_VECTOR_BYTES:
         tile_scalars(nest, contraction)
@@ -71,7 +73,7 @@ def tile_contraction(nest: Nest) -> bool:
         contraction = stage_windows(nest, contraction)
     tiling = choose_tiling(contraction, nest.renderer)
     if tiling is None:
-        nest.root = original
+        nest.root, nest.applied = original, notes
         return False
     _MicroKernel(nest, contraction, tiling).build()
     return True
