@@ -29,27 +29,29 @@ Ints = tuple[int, ...]
 
 
 class NodeStages(NamedTuple):
-    """In `shape`, an axis that is sharded over a number of devices, its number in `counts`, became
-    one axis for each mesh dimension, and the block. `sharded` shards all of these, `between` those
-    within a node, `whole` none.
+    """The layouts of the two stages, on an array whose sharded axes are split.
+
+    In `shape`, each axis with a number of shards in `counts` is replaced by one axis for each mesh
+    dimension, and one for the block. `sharded` shards all axes of mesh dimensions, `between` those
+    within a node, `unsharded` none.
     """
 
     shape: Ints
     counts: dict[int, int]
     sharded: Sharding
     between: Sharding
-    whole: Sharding
+    unsharded: Sharding
 
 
 def gather_stages(
     source: Sharding, target: Sharding, shape: Ints, itemsize: int
 ) -> NodeStages | None:
-    """The stages of an all-gather: between nodes, then within each. None if one is faster."""
+    """The stages of an all-gather: between nodes, then within each. None if one stage is faster."""
     found = _stages(source, target, shape)
     if found is None:
         return None
     seconds = transfer_seconds(found.sharded, found.between, found.shape, itemsize)
-    seconds += transfer_seconds(found.between, found.whole, found.shape, itemsize)
+    seconds += transfer_seconds(found.between, found.unsharded, found.shape, itemsize)
     return found if seconds < transfer_seconds(source, target, shape, itemsize) else None
 
 
@@ -64,10 +66,10 @@ def scatter_stages(
         return None
     stack = target.with_axes([next_axis(p) for p in target.axes])
     at_once = (group_size(source), *shape)
-    inner = stack_shape(found.whole, found.between, found.shape)
+    inner = stack_shape(found.unsharded, found.between, found.shape)
     outer = found.sharded.with_axes([next_axis(p) for p in found.sharded.axes])
     seconds = transfer_seconds(
-        *scattered_stack(found.whole, found.between), inner, itemsize
+        *scattered_stack(found.unsharded, found.between), inner, itemsize
     ) + transfer_seconds(
         stack_layout(found.between), outer, (group_size(found.between), *found.shape), itemsize
     )
@@ -78,13 +80,13 @@ def scatter_stages(
     )
 
 
-def _stages(sharded: Sharding, whole: Sharding, shape: Ints) -> NodeStages | None:
+def _stages(sharded: Sharding, unsharded: Sharding, shape: Ints) -> NodeStages | None:
     """The stages between a layout and one that does not shard some of its axes; None where one
     stage crosses to other nodes no more often.
     """
-    if sharded.devices != whole.devices or not current_topology().nodes:
+    if sharded.devices != unsharded.devices or not current_topology().nodes:
         return None
-    mesh = common_mesh(whole, sharded)
+    mesh = common_mesh(unsharded, sharded)
     if mesh is None:
         return None
     moved = {b for _, a, b in mesh if a != b}
@@ -106,7 +108,7 @@ def _by_level(
     devices: tuple[str, ...], mesh: list[tuple[int, Placement, Placement]], near: int, shape: Ints
 ) -> NodeStages:
     """The stages for groups of `near` devices in one node. Each entry of `mesh` is the size of a
-    dimension, its placement in the whole layout and that in the sharded one.
+    dimension, its placement in the unsharded layout and that in the sharded one.
     """
     # each part of a mesh dimension, innermost first, and whether it is within a node
     parts: list[tuple[int, Placement, Placement, bool]] = []

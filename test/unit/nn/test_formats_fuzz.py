@@ -37,7 +37,7 @@ from tinygrad.nn.state import (
     torch_load,
     zip_extract,
 )
-from tinygrad.nn.state.file_bytes import stored_run
+from tinygrad.nn.state.file_bytes import contiguous_memory
 
 ARRAY = np.arange(12, dtype=np.float32).reshape(3, 4)
 # loading these files takes kilobytes; more than this comes from a damaged size field
@@ -139,7 +139,7 @@ def tensors_in(loaded: Any, seen: set[int]) -> Iterator[Tensor]:
 def use(loaded: Any) -> None:
     """Reads every tensor stored verbatim in the file: all of its bytes must exist."""
     for x in tensors_in(loaded, set()):
-        if isinstance(x.device, str) and (memory := stored_run(x)) is not None:
+        if isinstance(x.device, str) and (memory := contiguous_memory(x)) is not None:
             assert len(bytes(memory.as_memoryview())) == x.numel() * x.dtype.itemsize
 
 

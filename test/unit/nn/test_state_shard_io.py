@@ -17,7 +17,7 @@ from tinygrad import Mesh, P, Sharding, Tensor
 from tinygrad.execution import CommTrace
 from tinygrad.nn.state import gguf_load, load_state_dict, safe_load, safe_save
 from tinygrad.nn.state.ggml import block_format
-from tinygrad.nn.state.shard_io import run_starts
+from tinygrad.nn.state.shard_io import range_starts
 from tinygrad.runtime.disk import DiskFile
 from tinygrad.runtime.support.host_memory import get_host_address
 from tinygrad.sharding import Region
@@ -142,7 +142,7 @@ def test_views_of_sharded_tensors_are_saved_row_major(tmp_path):
     ],
 )
 def test_the_contiguous_ranges_of_a_box(region, expected):
-    assert run_starts((4, 8), region, 4) == expected
+    assert range_starts((4, 8), region, 4) == expected
 
 
 # ---- values computed from a file ----

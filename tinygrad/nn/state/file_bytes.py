@@ -89,7 +89,7 @@ def is_on_disk(t: Tensor) -> bool:
     return is_file(t.device)
 
 
-def stored_run(tensor: Tensor) -> Buffer | None:
+def contiguous_memory(tensor: Tensor) -> Buffer | None:
     """The memory of a tensor on one device, if it is a contiguous range of a buffer in row-major
     order.
     """
@@ -99,8 +99,8 @@ def stored_run(tensor: Tensor) -> Buffer | None:
 def memory_of(tensor: Tensor) -> Buffer:
     """The row-major memory of a tensor on one device; copied there if needed."""
     # realize the tensor itself, so that repeated requests compute it once
-    memory = stored_run(tensor.realize()) or stored_run(tensor.contiguous().realize())
-    assert memory is not None, "what was stored as contiguous is one run of memory"
+    memory = contiguous_memory(tensor.realize()) or contiguous_memory(tensor.contiguous().realize())
+    assert memory is not None, "a contiguous value is stored in one range of memory"
     return memory
 
 
@@ -130,7 +130,7 @@ def view_bytes(t: Tensor, start: int, dtype: DType, shape: Sequence[int]) -> Ten
     if is_on_disk(t):
         return Tensor(file_buffer(part, tuple(shape)))
     node = bind_buffers(UOp.new_buffer(t.device, tuple(shape), dtype), [part])
-    if stored_run(t) is not None:
+    if contiguous_memory(t) is not None:
         # other processes know of the memory by that of `t`
         set_tokens(node, tokens_of(view_base(t.uop)))
     return Tensor(node)

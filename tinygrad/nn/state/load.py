@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tinygrad.nn.state.collect import get_state_dict
-from tinygrad.nn.state.sharded_load import computed_in_parts
+from tinygrad.nn.state.sharded_load import compute_sharded
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
 from tinygrad.uop.device_value import is_file
@@ -100,9 +100,7 @@ def _load(target: Tensor, value: Tensor, realize: bool) -> None:
         target.assign(value.cast(target.dtype))
         return
     # each device reads its shard of a file; the graph would read the whole file
-    in_parts = (
-        computed_in_parts(value, layout) if realize and isinstance(layout, Sharding) else None
-    )
+    in_parts = compute_sharded(value, layout) if realize and isinstance(layout, Sharding) else None
     # a clone, as training the model must not change the dictionary
     own = value.to(layout).clone() if in_parts is None else in_parts.to(layout)
     # into the model's memory if it has any, so that a captured step sees it

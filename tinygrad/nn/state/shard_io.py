@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tinygrad.device import Buffer, Device, RemoteBuffer
 from tinygrad.execution.buffers import bind_buffers
 from tinygrad.helpers import prod
-from tinygrad.nn.state.file_bytes import is_on_disk, stored_run
+from tinygrad.nn.state.file_bytes import contiguous_memory, is_on_disk
 from tinygrad.runtime.disk import DiskAllocator
 from tinygrad.sharding import Sharding, current_local_devices
 from tinygrad.tensor import Tensor
@@ -33,7 +33,7 @@ def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
     """
     import numpy as np
 
-    memory = stored_run(value) if is_on_disk(value) else None
+    memory = contiguous_memory(value) if is_on_disk(value) else None
     if memory is None or 0 in value.shape:
         return None
     allocator = Device[memory.device].allocator
@@ -48,7 +48,7 @@ def read_shards(value: Tensor, layout: Sharding) -> Tensor | None:
             continue
         first = parts[holders[0]]
         content = _host_memory(first)
-        starts = run_starts(value.shape, region, value.dtype.itemsize)
+        starts = range_starts(value.shape, region, value.dtype.itemsize)
         box = _box(content, block, region, value.dtype.itemsize)
         own = box if box.flags.c_contiguous else np.empty_like(box, order="C")
         allocator.copyout_ranges(own.reshape(-1).data, memory.handle, starts)
@@ -103,12 +103,12 @@ def shard_pieces(value: Tensor, layout: Sharding, origin: int) -> Iterator[Piece
             continue
         box = _box(memory.as_memoryview(), block, region, value.dtype.itemsize)
         content = np.ascontiguousarray(box).reshape(-1).data
-        starts = run_starts(value.shape, region, value.dtype.itemsize)
+        starts = range_starts(value.shape, region, value.dtype.itemsize)
         is_copy = not (box.flags.c_contiguous and _is_addressable(memory))
         yield Piece([origin + start for start in starts], content, is_copy)
 
 
-def run_starts(shape: tuple[int, ...], region: Region, itemsize: int) -> list[int]:
+def range_starts(shape: tuple[int, ...], region: Region, itemsize: int) -> list[int]:
     """The start offsets of the byte ranges of a box, in order; the ranges have equal length."""
     import numpy as np
 

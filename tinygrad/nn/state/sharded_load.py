@@ -26,7 +26,7 @@ from tinygrad.uop.reshard import reshard_for_bitcast
 _FOLLOWED = GroupOp.Elementwise | GroupOp.Movement | {Ops.CONTIGUOUS, Ops.DETACH}
 
 
-def computed_in_parts(value: Tensor, layout: Sharding) -> Tensor | None:
+def compute_sharded(value: Tensor, layout: Sharding) -> Tensor | None:
     """`value` on the devices of `layout`, in that layout if possible.
 
     None if it is not computed from one such tensor, or no sharding of that tensor shards `value`.

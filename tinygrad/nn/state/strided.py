@@ -52,7 +52,7 @@ def strided_view(
     sizes = [shape[axis] for axis in real]
     box = _box(offset, sizes, [strides[axis] for axis in real], elements)
     if box is None:
-        return _looked_up(data, dtype, offset, shape, strides)
+        return _gathered(data, dtype, offset, shape, strides)
     memory = view_bytes(data, box.start * dtype.itemsize, dtype, box.sizes)
     ordered = memory.shrink(box.bounds).reshape(tuple(sizes))
     placed = ordered.permute(tuple(sorted(range(len(real)), key=real.__getitem__)))
@@ -83,7 +83,7 @@ def _box(offset: int, sizes: Sequence[int], strides: Sequence[int], elements: in
     return Box(start, (sizes[0], *room), tuple(bounds))
 
 
-def _looked_up(
+def _gathered(
     data: Tensor, dtype: DType, offset: int, shape: Sequence[int], strides: Sequence[int]
 ) -> Tensor:
     """Any strides: a gather."""

@@ -177,8 +177,8 @@ def _scatter_in_stages(
         (0, -size % stages.counts[axis] if axis in stages.counts else 0)
         for axis, size in enumerate(shape)
     ]
-    value = value.pad(tuple(padding)).reshape(stages.whole.local_shape(stages.shape))
-    value = _scatter_some(value, stages.whole, stages.between, stages.shape, info)
+    value = value.pad(tuple(padding)).reshape(stages.unsharded.local_shape(stages.shape))
+    value = _scatter_some(value, stages.unsharded, stages.between, stages.shape, info)
     count = group_size(stages.between)
     local = _reduce_stack(value, stages.between, stages.sharded, stages.shape, info, count)
     return local.reshape(target.local_shape(shape))

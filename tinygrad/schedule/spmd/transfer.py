@@ -109,7 +109,7 @@ def _gather_in_stages(
     info = replace(info, algorithm="hierarchical")
     value = value.reshape(stages.sharded.local_shape(stages.shape))
     value = transfer(value, stages.sharded, stages.between, stages.shape, info)
-    value = transfer(value, stages.between, stages.whole, stages.shape, info)
+    value = transfer(value, stages.between, stages.unsharded, stages.shape, info)
     block = local_shape(target, shape)
     padded = [
         stages.counts[axis] * -(-cast(int, size) // stages.counts[axis])

@@ -23,21 +23,24 @@ from tinygrad.uop.ops import UOp
 from tinygrad.uop.sint import is_one
 
 MAX_ROW = 1 << 16
-"""Elements of a row that one block of threads, or one core, computes."""
+"""The maximum length of a row that one block of threads, or one core, computes."""
 MIN_ROWS = 64
+"""The minimum number of rows that keep a GPU busy, if a row is longer than `LONG_ROW`."""
 LONG_ROW = 1 << 12
-"""Rows that keep a GPU busy, if they are long."""
+"""A GPU fuses shorter rows whatever their number."""
 ROWS_PER_CORE = 4
+"""The minimum number of rows for each core of a CPU, in arrays larger than `SMALL_ARRAY`."""
 SMALL_ARRAY = 1 << 12
-"""Rows that keep every core of a CPU busy, and elements that are too few for more than one."""
+"""A CPU fuses smaller arrays whatever the number of their rows."""
 LARGE_BYTES = 1 << 20
-"""Arrays that are worth no memory of their own: a CPU may store a result in place of an argument
-instead (`reuse_arguments.py`), and what is cheap to compute is computed again.
+"""Arrays from this size on should take no further memory on a CPU. So their rows are fused only if
+the result could not take the place of an argument (`reuse_arguments.py`), and cheap values are
+computed again.
 """
 MAX_REDUCTIONS = 4
-"""Reductions of one kernel."""
+"""The maximum number of reductions of one kernel."""
 MAX_NODES = 96
-"""Nodes of one chain, which bounds its search: each of many sums may start one."""
+"""The maximum number of nodes of a chain. It bounds the search, which starts at every reduction."""
 
 
 @dataclass(frozen=True)
