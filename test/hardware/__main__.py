@@ -44,7 +44,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=process_count(), help="that run tests")
     parser.add_argument("--tests", nargs="*", default=[], metavar="FILE", help="run these tests")
     parser.add_argument("--test-limit", type=duration, default=TEST_S, metavar="TIME")
-    parser.add_argument("--small", action="store_true", help="few jobs: whether the parts run")
+    parser.add_argument("--small", action="store_true", help="small sizes: whether the parts run")
     parser.add_argument("--emulated", type=Path, metavar="FILE", help="the emulator's values")
     parser.add_argument("--write-emulated", type=Path, metavar="FILE", help="write them, and stop")
     arguments = parser.parse_args()

@@ -48,16 +48,28 @@ NARROW = {dtypes.bfloat16: ml_dtypes.bfloat16}
 Job = tuple[str, Callable[[], Values]]
 
 
+SMALL = 32
+"""What sizes are divided by to time programs on an emulated GPU in seconds."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A program whose kernels are mapped in several ways."""
 
-    name: str
     program: GPUProgram
     best: int
     """Options that are tried of those of least predicted time."""
     others: int
     """Options that are tried of all others, at equal distances."""
+
+    def with_few_options(self) -> Case:
+        """The program with the first two options of each kernel."""
+        return dataclasses.replace(self, best=0, others=1)
+
+
+def product_of(name: str, *shapes: tuple[int, ...]) -> GPUProgram:
+    """A product of matrices, or of batches of them, in bfloat16."""
+    return of_one(name, lambda a, b: a @ b, *shapes, dtype=BF16)
 
 
 def attention(name: str, shape: tuple[int, ...], dtype: DType, **options: Any) -> GPUProgram:
@@ -72,81 +84,70 @@ def attention(name: str, shape: tuple[int, ...], dtype: DType, **options: Any) -
 
 def gradients(shape: tuple[int, ...]) -> GPUProgram:
     """A causal attention in bfloat16, and its gradients."""
-    return GPUProgram("", lambda: attention_gradients(BF16, shape))
+    return GPUProgram("gradients of attention bf16", lambda: attention_gradients(BF16, shape))
 
 
 def right_cases(is_small: bool = False) -> list[Case]:
-    """Small programs, with sizes that fill tiles and sizes that do not, to compare values."""
+    """Programs to compare values of, with sizes that fill tiles and sizes that do not."""
     f32, f16 = dtypes.float32, dtypes.float16
-    if is_small:
-        return [
-            Case("product bf16", product(128, BF16), 2, 1),
-            Case("attention bf16", attention("", (1, 1, 128, 16), BF16), 1, 1),
-        ]
-    return [
-        Case("product bf16", product(512, BF16), 24, 40),
-        Case("product bf16 transposed", product(512, BF16, True), 16, 16),
-        Case(
-            "product bf16 odd",
-            of_one("", lambda a, b: a @ b, (200, 72), (72, 136), dtype=BF16),
-            12,
-            24,
-        ),
-        Case("attention bf16", attention("", (1, 2, 512, 64), BF16), 16, 24),
-        Case("product tf32", product(512, allow_tf32=True), 24, 24),
-        Case("product tf32 transposed", product(512, transposed=True, allow_tf32=True), 16, 24),
-        Case("product f32", product(256), 16, 24),
-        Case("causal attention bf16", attention("", (1, 2, 384, 128), BF16, is_causal=True), 8, 16),
-        Case("gradients bf16", gradients((1, 2, 256, 64)), 6, 12),
-        Case("attention f32", attention("", (1, 2, 256, 64), f32), 8, 16),
-        Case("attention f16 odd", attention("", (1, 2, 200, 80), f16), 8, 16),
-        Case("product f16", product(256, f16), 8, 16),
-        Case(
-            "batch bf16",
-            of_one("", lambda a, b: a @ b, (3, 130, 64), (3, 64, 96), dtype=BF16),
-            8,
-            16,
-        ),
-        Case(
-            "convolution bf16",
-            of_one(
-                "", lambda x, w: x.conv2d(w, padding=1), (2, 32, 14, 14), (48, 32, 3, 3), dtype=BF16
-            ),
-            8,
-            16,
-        ),
-        Case("softmax", of_one("", lambda x: x.softmax(-1), (300, 1000)), 0, 24),
-        Case("sum of rows", of_one("", lambda x: x.sum(1), (300, 1001)), 0, 24),
-        Case("sum of columns", of_one("", lambda x: x.sum(0), (1001, 300)), 0, 24),
-        Case("transpose", of_one("", lambda x: x.T.contiguous(), (301, 203)), 0, 24),
+    convolution = of_one(
+        "convolution bf16",
+        lambda x, w: x.conv2d(w, padding=1),
+        *((2, 32, 14, 14), (48, 32, 3, 3)),
+        dtype=BF16,
+    )
+    cases = [
+        Case(product(512, BF16), 24, 40),
+        Case(product(512, BF16, True), 16, 16),
+        Case(product_of("product odd bf16", (200, 72), (72, 136)), 12, 24),
+        Case(attention("attention bf16", (1, 2, 512, 64), BF16), 16, 24),
+        Case(product(512, allow_tf32=True), 24, 24),
+        Case(product(512, transposed=True, allow_tf32=True), 16, 24),
+        Case(product(256), 16, 24),
+        Case(attention("causal attention bf16", (1, 2, 384, 128), BF16, is_causal=True), 8, 16),
+        Case(gradients((1, 2, 256, 64)), 6, 12),
+        Case(attention("attention f32", (1, 2, 256, 64), f32), 8, 16),
+        Case(attention("attention odd f16", (1, 2, 200, 80), f16), 8, 16),
+        Case(product(256, f16), 8, 16),
+        Case(product_of("batched product bf16", (3, 130, 64), (3, 64, 96)), 8, 16),
+        Case(convolution, 8, 16),
+        Case(of_one("softmax", lambda x: x.softmax(-1), (300, 1000)), 0, 24),
+        Case(of_one("sum of rows", lambda x: x.sum(1), (300, 1001)), 0, 24),
+        Case(of_one("sum of columns", lambda x: x.sum(0), (1001, 300)), 0, 24),
+        Case(of_one("transpose", lambda x: x.T.contiguous(), (301, 203)), 0, 24),
     ]
+    return [x.with_few_options() for x in cases] if is_small else cases
 
 
 def timed_cases(is_small: bool = False) -> list[Case]:
-    """Large programs, whose mappings are timed."""
-    if is_small:
-        return [Case("product 128 bf16", product(128, BF16), 1, 1)]
-    rows = (16384, 4096)
-    return [
-        Case("product 8192 bf16", product(8192, BF16), 12, 12),
-        Case("attention bf16", attention("", (1, 64, 2048, 64), BF16), 10, 10),
-        Case(
-            "product 4096 tf32 transposed", product(4096, transposed=True, allow_tf32=True), 10, 10
-        ),
-        Case("product 4096 f32", product(4096), 10, 10),
-        Case("product 4096 tf32", product(4096, allow_tf32=True), 10, 10),
-        Case(
-            "causal attention bf16", attention("", (1, 32, 4096, 128), BF16, is_causal=True), 8, 8
-        ),
-        Case("product 1024 bf16", product(1024, BF16), 8, 8),
-        Case("product 8192 bf16 transposed", product(8192, BF16, True), 8, 8),
-        Case("attention f32", attention("", (1, 16, 2048, 64), dtypes.float32), 6, 6),
-        Case("gradients of attention bf16", gradients((1, 8, 4096, 64)), 4, 4),
-        Case("softmax", of_one("", lambda x: x.softmax(-1), rows), 0, 12),
-        Case("sum of columns", of_one("", lambda x: x.sum(0), rows), 0, 12),
-        Case("transpose", of_one("", lambda x: x.T.contiguous(), rows), 0, 12),
-        Case("copy", of_one("", lambda x: x + 1, rows), 0, 12),
+    """Programs large enough to be timed; with `is_small`, the same at small sizes."""
+
+    def sized(*sizes: int) -> Any:
+        return tuple(max(x // SMALL, 1) for x in sizes) if is_small else sizes
+
+    def heads(heads: int, length: int, width: int) -> tuple[int, ...]:
+        return (1, *sized(heads, length), width)
+
+    (small,), (medium,), (large,) = sized(1024), sized(4096), sized(8192)
+    rows = sized(16384, 4096)
+    causal = attention("causal attention bf16", heads(32, 4096, 128), BF16, is_causal=True)
+    cases = [
+        Case(product(large, BF16), 12, 12),
+        Case(attention("attention bf16", heads(64, 2048, 64), BF16), 10, 10),
+        Case(product(medium, transposed=True, allow_tf32=True), 10, 10),
+        Case(product(medium), 10, 10),
+        Case(product(medium, allow_tf32=True), 10, 10),
+        Case(causal, 8, 8),
+        Case(product(small, BF16), 8, 8),
+        Case(product(large, BF16, True), 8, 8),
+        Case(attention("attention f32", heads(16, 2048, 64), dtypes.float32), 6, 6),
+        Case(gradients(heads(8, 4096, 64)), 4, 4),
+        Case(of_one("softmax", lambda x: x.softmax(-1), rows), 0, 12),
+        Case(of_one("sum of columns", lambda x: x.sum(0), rows), 0, 12),
+        Case(of_one("transpose", lambda x: x.T.contiguous(), rows), 0, 12),
+        Case(of_one("copy", lambda x: x + 1, rows), 0, 12),
     ]
+    return [x.with_few_options() for x in cases] if is_small else cases
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        return f"{self.case.name}, kernel {self.number}, option {self.rank}: {self.option}"
+        return f"{self.case.program.name}, kernel {self.number}, option {self.rank}: {self.option}"
 
     def compiled(self, renderer: Renderer, device: str) -> CompiledRunner:
         with Context(ALLOW_TF32=int(self.case.program.allow_tf32)):
@@ -199,7 +200,7 @@ def right_jobs(device: str, is_small: bool = False) -> Iterator[Job]:
     """For each candidate a job that fails if its values are wrong."""
     inputs: dict[tuple[str, int], Any] = {}
     for candidate in candidates(right_cases(is_small), device):
-        key = (candidate.case.name, candidate.number)
+        key = (candidate.case.program.name, candidate.number)
         if key not in inputs:
             inputs.clear()
             inputs[key] = expected_values(candidate.kernel)

@@ -37,6 +37,8 @@ JOB_S = 30.0
 BENCHMARK_S = 90.0
 TEST_S = 60.0
 """The longest time of a job, of a benchmark and of a test."""
+SMALL_S = 300.0
+"""The longest time of a job or benchmark of small size: the emulator compiles its kernels."""
 LEAST_S = 10.0
 """The time of a program that reports, whatever those before it took."""
 MAX_PROCESSES = 12
@@ -117,7 +119,8 @@ class Session:
             command += ["--folder", str(self.scratch), "--share", str(number), str(count)]
             command += ["--small"] * self.is_small
             log = self.log if count == 1 else self.scratch / f"{part}.{number}.log"
-            supervise(command, Journal(journal, f"{part} {number}"), limit_s, end, log)
+            limit = SMALL_S if self.is_small else limit_s
+            supervise(command, Journal(journal, f"{part} {number}"), limit, end, log)
 
         in_threads(run_share, range(count))
 

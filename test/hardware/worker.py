@@ -42,7 +42,7 @@ def values_file(folder: Path, name: str) -> Path:
 
 def benchmark_jobs(is_small: bool, folder: Path) -> Iterator[Job]:
     """The benchmarks of GPUs."""
-    return jobs(gpu.SMALL_BENCHMARKS[:2] if is_small else gpu.BENCHMARKS)
+    return jobs(gpu.SMALL_BENCHMARKS if is_small else gpu.BENCHMARKS)
 
 
 JOBS: dict[str, Callable[[bool, Path], Iterator[Job]]] = {
