@@ -127,6 +127,10 @@ class CLProgram:
         self.name = name
         self.device = device
         self._kernel = cl.Kernel(device.build(code), name)
+        # its text says how many: OpenCL takes no others
+        size = cl.kernel_work_group_info.COMPILE_WORK_GROUP_SIZE
+        shape: Any = self._kernel.get_work_group_info(size, device.card)
+        self._threads = int(shape[0])
         # a kernel's arguments are a state of it
         self._lock = threading.Lock()
 
@@ -140,7 +144,7 @@ class CLProgram:
         """Runs the kernel. Returns its time in seconds, by the device's clock, if `wait`."""
         if not launch.items:
             return 0.0 if wait else None
-        threads = launch.block if launch.block > 1 else PACKED_ITEMS
+        threads = self._threads
         blocks = launch.items if launch.block > 1 else ceildiv(launch.items, threads)
         arguments = [shared_memory(buffer.address) for buffer in buffers]
         device = self.device

@@ -107,6 +107,13 @@ def test_functions_are_as_accurate_as_on_the_cpu(function: Program) -> None:
     np.testing.assert_allclose(got, expected, rtol=16 * np.finfo(got.dtype).eps, atol=1e-6)
 
 
+def test_a_kernel_of_one_work_item_runs_once() -> None:
+    """Else each thread of a work group would read what others wrote."""
+    x = Tensor([1.0, 5.0], device="CL").realize()[:1]
+    x.assign(x * 2 + 1).realize()
+    assert x.tolist() == [3]
+
+
 @pytest.mark.slow
 def test_random_numbers_are_those_of_the_cpu() -> None:
     Tensor.manual_seed(3)

@@ -1,7 +1,8 @@
 """The renderer that the dialects for GPUs share.
 
 A work item is a block of threads, numbered by a RANGE of kind LOCAL. Where a kernel has none, each
-work item is a thread, and `PACKED_ITEMS` of them are a block.
+work item is a thread, and `PACKED_ITEMS` of them are a block. A kernel of one work item has a block
+of one thread.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ class GPUWriter(LaneWriter):
         self.shared_bytes = 0
         self.cluster = max((u.arg for u in linear if u.op is Ops.COPY_BULK), default=1)
         self.maps = {x: map_name(i) for i, x in enumerate(tensor_maps(linear))}
+
+    @property
+    def block_threads(self) -> int:
+        """The threads of a block at most; without a loop over work items there is but one."""
+        return self.threads or (PACKED_ITEMS if self.grid_loops else 1)
 
     @property
     def body(self) -> str:
@@ -195,7 +201,7 @@ class GPURenderer(CStyleRenderer):
             for number, (template, kind, x) in enumerate(takes)
         ]
         head = language.kernel.format(
-            threads=f"{w.threads or PACKED_ITEMS}{language.few_blocks if w.is_large else ''}",
+            threads=f"{w.block_threads}{language.few_blocks if w.is_large else ''}",
             cluster=language.cluster.format(blocks=w.cluster) if w.cluster > 1 else "",
             name=name,
             parameters=", ".join([*parameters, *language.own_parameters]),
