@@ -143,6 +143,18 @@ def test_a_late_error_names_the_kernels_and_stays(gpu: Any) -> None:
 
 
 @only_cuda
+def test_errors_after_which_a_process_must_end_are_sticky() -> None:
+    from tinygrad.runtime.support.cuda import driver
+
+    codes = {x.name for x in driver.driver.CUresult if "relaunched" in (x.__doc__ or "")}
+    # of a device that is no GPU, which nothing here waits for
+    codes -= {"CUDA_ERROR_EXTERNAL_DEVICE"}
+    if not codes:
+        pytest.skip("these bindings do not describe their codes")
+    assert codes <= {x.name for x in driver.STICKY}
+
+
+@only_cuda
 def test_an_error_after_a_wait_names_the_only_kernel_since(gpu: Any) -> None:
     from tinygrad.runtime.support.cuda.driver import driver
 
@@ -402,12 +414,16 @@ def test_a_graph_waits_for_a_gpu_that_it_only_reads() -> None:
 
 
 @only_cuda
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [("NOT_SUPPORTED", "CUDA_ERROR_NOT_SUPPORTED"), ("OUT_OF_MEMORY", "out of memory")],
+)
 def test_without_graphs_a_replay_launches_one_by_one_and_says_why(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: str, reason: str
 ) -> None:
     from tinygrad.runtime.support.cuda import graph as cuda_graph
 
-    refused = (cuda_graph.driver.CUresult.CUDA_ERROR_NOT_SUPPORTED,)
+    refused = (getattr(cuda_graph.driver.CUresult, f"CUDA_ERROR_{code}"),)
     monkeypatch.setattr(cuda_graph.driver, "cuGraphInstantiate", lambda *_: refused)
     step = TinyJit(lambda x: ((x + 1).sum(0) * 2).realize())
     with Context(DEBUG=1):
@@ -417,7 +433,7 @@ def test_without_graphs_a_replay_launches_one_by_one_and_says_why(
             np.testing.assert_array_equal(found, (values + 1).sum(0) * 2)
     printed = capsys.readouterr().out
     assert printed.count("which run one by one: ") == 1
-    assert "CUDA_ERROR_NOT_SUPPORTED" in printed
+    assert reason in printed
 
 
 # ---- links ----

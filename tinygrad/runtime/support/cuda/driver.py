@@ -25,23 +25,28 @@ LOCK = threading.RLock()
 SUCCESS = driver.CUresult.CUDA_SUCCESS
 OUT_OF_MEMORY = driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY
 NOT_INITIALIZED = driver.CUresult.CUDA_ERROR_NOT_INITIALIZED
-# a kernel failed: the context is lost, and every later call gives the same error
-STICKY = frozenset(
+STICKY_NAMES = frozenset(
     {
-        driver.CUresult.CUDA_ERROR_ASSERT,
-        driver.CUresult.CUDA_ERROR_CONTEXT_IS_DESTROYED,
-        driver.CUresult.CUDA_ERROR_ECC_UNCORRECTABLE,
-        driver.CUresult.CUDA_ERROR_HARDWARE_STACK_ERROR,
-        driver.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS,
-        driver.CUresult.CUDA_ERROR_ILLEGAL_INSTRUCTION,
-        driver.CUresult.CUDA_ERROR_INVALID_ADDRESS_SPACE,
-        driver.CUresult.CUDA_ERROR_INVALID_PC,
-        driver.CUresult.CUDA_ERROR_LAUNCH_FAILED,
-        driver.CUresult.CUDA_ERROR_LAUNCH_TIMEOUT,
-        driver.CUresult.CUDA_ERROR_MISALIGNED_ADDRESS,
-        driver.CUresult.CUDA_ERROR_NVLINK_UNCORRECTABLE,
+        "CUDA_ERROR_ASSERT",
+        "CUDA_ERROR_CONTAINED",
+        "CUDA_ERROR_CONTEXT_IS_DESTROYED",
+        "CUDA_ERROR_ECC_UNCORRECTABLE",
+        "CUDA_ERROR_HARDWARE_STACK_ERROR",
+        "CUDA_ERROR_ILLEGAL_ADDRESS",
+        "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+        "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+        "CUDA_ERROR_INVALID_PC",
+        "CUDA_ERROR_LAUNCH_FAILED",
+        "CUDA_ERROR_LAUNCH_TIMEOUT",
+        "CUDA_ERROR_MISALIGNED_ADDRESS",
+        "CUDA_ERROR_MPS_CLIENT_TERMINATED",
+        "CUDA_ERROR_NVLINK_UNCORRECTABLE",
+        "CUDA_ERROR_TENSOR_MEMORY_LEAK",
     }
 )
+# a kernel failed: the context is lost, and every later call gives the same error; older bindings
+# lack some of the codes
+STICKY = frozenset(code for code in driver.CUresult if code.name in STICKY_NAMES)
 LIBRARY = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
 FORKED = (
     "this process was forked from one that used CUDA, which does not survive that; start "

@@ -356,8 +356,8 @@ class CudaReplay:
                 call.gpu.activate()
                 nodes.append(call.add(self._graph, [nodes[i] for i in after], self._values))
             self._executable = gpu.check(driver.cuGraphInstantiate(self._graph, 0))
-        except RuntimeError as error:
-            # a CudaError, or the bindings' where an old driver lacks a function
+        except (RuntimeError, MemoryError) as error:
+            # of the driver, or of the bindings where an old driver lacks a function
             self._discard()
             self._reason = str(error)
             if DEBUG >= 1:
