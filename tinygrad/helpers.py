@@ -1,7 +1,7 @@
 """Small functions that know nothing of tensors, and the names that programs import from here.
 
-The functions of this file are pure, the disk cache aside; text, settings, counters, timers and
-downloads have files of their own.
+The functions of this file are pure; text, settings, counters, timers, downloads and the disk cache
+have files of their own.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import ctypes
 import functools
 import math
 import os
-import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, overload
 
-from tinygrad import diskcache as store
+from tinygrad.diskcache import diskcache, diskcache_clear, diskcache_get, diskcache_put
 from tinygrad.measure import GlobalCounters, Profiling, Timing
 from tinygrad.settings import (
     ALL2ALL,
@@ -402,65 +401,3 @@ def temp(name: str, append_user: bool = False) -> str:
 
         name = f"{name}.{getpass.getuser()}"
     return os.path.join(tempfile.gettempdir(), name)
-
-
-# ---- the disk cache, for Python values ----
-
-
-def diskcache_get(table: str, key: Any) -> Any:
-    """The value stored under `key` (anything with a stable repr), or None.
-
-    >>> _ = diskcache_put("squares", 3, 9)
-    >>> diskcache_get("squares", 3), diskcache_get("squares", 4)
-    (9, None)
-    """
-    if CACHELEVEL < 1:
-        return None
-    data = store.get(table, repr(key))
-    return None if data is None else pickle.loads(data)
-
-
-def diskcache_put(table: str, key: Any, value: T) -> T:
-    """Stores a value that can be pickled, and returns it.
-
-    >>> diskcache_put("squares", 3, 9)
-    9
-    """
-    if CACHELEVEL >= 1:
-        store.put(table, repr(key), pickle.dumps(value))
-    return value
-
-
-def diskcache_clear() -> None:
-    """Empties the disk cache.
-
-    >>> _ = diskcache_put("squares", 3, 9)
-    >>> diskcache_clear()
-    >>> diskcache_get("squares", 3) is None
-    True
-    """
-    store.clear()
-
-
-def diskcache(function: Callable[..., T]) -> Callable[..., T]:
-    """Makes a pure function remember its results across processes.
-
-    >>> runs = []
-    >>> @diskcache
-    ... def remembered_square(x):
-    ...     runs.append(x)
-    ...     return x * x
-    >>> remembered_square(3), remembered_square(3), len(runs) < 2
-    (9, 9, True)
-    """
-
-    @functools.wraps(function)
-    def remembering(*args: Any, **kwargs: Any) -> T:
-        table = f"cache_{function.__name__}"
-        found = diskcache_get(table, (args, kwargs))
-        if found is not None:
-            result: T = found
-            return result
-        return diskcache_put(table, (args, kwargs), function(*args, **kwargs))
-
-    return remembering
