@@ -25,7 +25,7 @@ from tinygrad.codegen.decompose.exponential import (
 from tinygrad.codegen.decompose.float_math import copy_sign, splat_value
 from tinygrad.codegen.decompose.inverse_trigonometry import acos, asin, atan
 from tinygrad.codegen.decompose.logarithm import acosh, asinh, atanh, log, log1p, log2
-from tinygrad.codegen.decompose.narrow_floats import NARROW, as_integers, wide_arithmetic
+from tinygrad.codegen.decompose.narrow_floats import NARROW, as_integers, compute_wide
 from tinygrad.codegen.decompose.power import power, power_in_float64
 from tinygrad.codegen.decompose.power_by_squaring import (
     constant_integer_power,
@@ -54,9 +54,11 @@ INTEGERS = (*dtypes.ints, *dtypes.index_like)
 def decompose(sink: UOp, renderer: Renderer) -> UOp:
     """The same graph in ops and dtypes of the renderer."""
     operations, known = renderer.operations, renderer.dtypes
+    narrow = {u.dtype.scalar() for u in sink.toposort()}.intersection(NARROW)
+    if narrow:
+        sink = compute_wide(sink, known)
     sink = graph_rewrite(sink, _arithmetic_rules(operations, known), name="decompose")
-    if any(u.dtype.scalar() in NARROW and u.dtype.scalar() not in known for u in sink.toposort()):
-        # after the arithmetic rules, which match on the narrow dtypes
+    if narrow - known:
         sink = graph_rewrite(sink, _storage_rules(operations, known), name="narrow floats")
     return sink
 
@@ -64,7 +66,7 @@ def decompose(sink: UOp, renderer: Renderer) -> UOp:
 @functools.cache
 def _arithmetic_rules(operations: frozenset[Ops], known: frozenset[DType]) -> PatternMatcher:
     has_float64 = dtypes.float64 in known
-    rules = constant_powers + wide_arithmetic + remainders + _replacements(operations)
+    rules = constant_powers + remainders + _replacements(operations)
     if has_float64:
         rules = PatternMatcher([(_binary(Ops.POW, dtypes.float32), wide_constant_power)]) + rules
     if Ops.POW not in operations:

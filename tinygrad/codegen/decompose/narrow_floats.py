@@ -11,9 +11,10 @@ stores, moves and conversions cancel the BITCAST.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from tinygrad.codegen.decompose.float_math import splat_value
 from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
 from tinygrad.dtype.float_format import BFLOAT16, FLOAT16, FP8E4M3, FP8E5M2, FloatFormat
 from tinygrad.renderer import pointer_of
@@ -35,75 +36,117 @@ FLOAT32_MANTISSA = 23
 FLOAT32_BIAS = 127
 
 # WHERE moves values and computes none
-_COMPUTING = GroupOp.ALU - GroupOp.Comparison - {Ops.WHERE}
+_COMPUTING = (GroupOp.ALU - GroupOp.Comparison - {Ops.WHERE}) | {Ops.REDUCE}
+_EXACT = frozenset({Ops.MAX, Ops.NEG, Ops.TRUNC})
 
 
-def _widen(x: UOp) -> UOp:
-    return x.cast(dtypes.float32) if x.dtype.scalar() in NARROW else x
+def compute_wide(sink: UOp, known: Collection[DType]) -> UOp:
+    """Arithmetic on narrow floats in float32; each result is rounded, unless that changes nothing.
 
-
-def _compute_wide(u: UOp) -> UOp:
-    """An op on narrow floats, computed in float32 and rounded."""
-    src = tuple(_widen(x) for x in u.src)
-    is_narrow = u.dtype.scalar() in NARROW
-    dtype = dtypes.float32.vec(u.dtype.count) if is_narrow else u.dtype
-    return UOp(u.op, dtype, src, u.arg).cast(u.dtype)
-
-
-def _add_exactly(update: UOp, accumulator: UOp, total: UOp) -> UOp | None:
-    """A product of two narrow floats is exact in float32, so a float32 sum takes it unrounded.
-
-    Matrix units do the same. It saves two conversions per product. Other readers of a product see
-    it rounded.
+    `known` are the dtypes of the target.
     """
-    memory = pointer_of(accumulator)
-    if isinstance(memory.dtype, PtrDType) and memory.dtype.addrspace is AddrSpace.GLOBAL:
-        return None
-    for side, term in enumerate(total.src):
-        other = total.src[1 - side]
-        if other.op is Ops.LOAD and pointer_of(other.src[0]) is memory:
-            exact = _unrounded(term)
-            new = total.replace(src=(other, exact))
-            return (
-                None if exact is term else update.replace(src=(accumulator, new, *update.src[2:]))
-            )
-    return None
+    lowering = _WideArithmetic(known)
+    done: dict[UOp, UOp] = {}
+    for u in sink.toposort():
+        done[u] = lowering.lowered(u.with_sources(tuple([done[x] for x in u.src])))
+    return done[sink]
 
 
-def _unrounded(term: UOp) -> UOp:
-    """A term of a float32 sum, or the terms of which it selects one, without the rounding of a
-    product; itself if it is no product of narrow floats.
-    """
-    if term.op is Ops.WHERE or (term.op is Ops.REDUCE and term.arg is Ops.ADD):
-        src = tuple(x if x.dtype is not term.dtype else _unrounded(x) for x in term.src)
-        return term if src == term.src else term.replace(src=src)
-    if term.op is not Ops.CAST or term.src[0].op is not Ops.CAST:
-        return term
-    product = term.src[0].src[0]
-    if product.op is not Ops.MUL or product.dtype is not term.dtype:
-        return term
-    factors = (x.op is Ops.CAST and x.src[0].dtype.scalar() in NARROW for x in product.src)
-    return product if all(factors) else term
+class _WideArithmetic:
+    """Lowers the nodes of one kernel, sources first."""
+
+    def __init__(self, known: Collection[DType]) -> None:
+        self.known = known
+        # the float32 values of narrow nodes that were computed, and are exact
+        self.exact: dict[UOp, UOp] = {}
+        # the products of narrow nodes that round them
+        self.products: dict[UOp, UOp] = {}
+        # terms of float32 sums without the rounding of a product
+        self.unrounded: dict[UOp, UOp] = {}
+
+    def lowered(self, u: UOp) -> UOp:
+        """The node, computed in float32 if any of its sources is narrow."""
+        if u.op in _COMPUTING and _is_narrow(u):
+            return self.compute(u)
+        if u.op in GroupOp.Comparison and _is_narrow(u.src[0]):
+            return u.replace(src=tuple(map(self.wide, u.src)))
+        if u.op is Ops.WHERE and (u.src[1] in self.exact or u.src[2] in self.exact):
+            condition, *values = u.src
+            return self.rounded(condition.where(*map(self.wide, values)), u.dtype)
+        if u.op is Ops.CAST and u.src[0] in self.exact:
+            return self.exact[u.src[0]].cast(u.dtype)
+        if u.op is Ops.STORE:
+            return self.add_exactly(u)
+        self.find_unrounded(u)
+        return u
+
+    def wide(self, x: UOp) -> UOp:
+        """The float32 value of a narrow node; other nodes unchanged."""
+        found = self.exact.get(x)
+        if found is not None:
+            return found
+        return x.cast(dtypes.float32.vec(x.dtype.count)) if _is_narrow(x) else x
+
+    def compute(self, u: UOp) -> UOp:
+        """An op on narrow floats, computed in float32 and rounded."""
+        value = UOp(u.op, dtypes.float32.vec(u.dtype.count), tuple(map(self.wide, u.src)), u.arg)
+        if _is_exact(u):
+            return self.rounded(value, u.dtype)
+        result = value.cast(u.dtype)
+        if u.op is Ops.MUL:
+            self.products[result] = value
+        return result
+
+    def rounded(self, value: UOp, dtype: DType) -> UOp:
+        """A float32 value that the narrow dtype represents exactly, in that dtype."""
+        if dtype.scalar() is dtypes.bfloat16 and dtypes.bfloat16 not in self.known:
+            word, half = (x.vec(dtype.count) for x in (dtypes.uint32, dtypes.uint16))
+            result = (value.bitcast(word) >> 16).cast(half).bitcast(dtype)
+        else:
+            result = value.cast(dtype)
+        self.exact[result] = value
+        return result
+
+    def find_unrounded(self, u: UOp) -> None:
+        """Note the float32 form of a term of a sum, or of terms of which it selects one, without
+        the rounding of a product.
+        """
+        if u.op is Ops.CAST and u.dtype.scalar() is dtypes.float32 and u.src[0] in self.products:
+            self.unrounded[u] = self.products[u.src[0]]
+        elif u.op is Ops.WHERE or (u.op is Ops.REDUCE and u.arg is Ops.ADD):
+            src = tuple([self.unrounded.get(x, x) for x in u.src])
+            if src != u.src:
+                self.unrounded[u] = u.replace(src=src)
+
+    def add_exactly(self, update: UOp) -> UOp:
+        """A product of two narrow floats is exact in float32, so a float32 sum takes it unrounded.
+
+        Matrix units do the same. It saves two conversions per product. Other readers of a product
+        see it rounded.
+        """
+        accumulator, total = update.src[:2]
+        if total.op is not Ops.ADD or total.dtype.scalar() is not dtypes.float32:
+            return update
+        memory = pointer_of(accumulator)
+        if isinstance(memory.dtype, PtrDType) and memory.dtype.addrspace is AddrSpace.GLOBAL:
+            return update
+        for side, term in enumerate(total.src):
+            other = total.src[1 - side]
+            if other.op is Ops.LOAD and pointer_of(other.src[0]) is memory:
+                new = total.replace(src=(other, self.unrounded.get(term, term)))
+                return update.replace(src=(accumulator, new, *update.src[2:]))
+        return update
 
 
-wide_arithmetic = PatternMatcher(
-    [
-        (UPat(_COMPUTING | {Ops.REDUCE}, dtype=NARROW, name="u"), _compute_wide),
-        (UPat(GroupOp.Comparison, src=(UPat(dtype=NARROW), UPat()), name="u"), _compute_wide),
-        (
-            UPat(
-                Ops.STORE,
-                src=(
-                    UPat(name="accumulator"),
-                    UPat(Ops.ADD, dtype=dtypes.float32, name="total"),
-                ),
-                name="update",
-                allow_any_len=True,
-            ),
-            _add_exactly,
-        ),
-    ]
-)
+def _is_narrow(x: UOp) -> bool:
+    return x.dtype.scalar() in NARROW
+
+
+def _is_exact(u: UOp) -> bool:
+    """Whether a narrow dtype represents the result of an op on numbers of that dtype."""
+    if u.op is Ops.REDUCE:
+        return u.arg is Ops.MAX
+    return u.op in _EXACT or (u.op is Ops.MUL and any(splat_value(x) == -1 for x in u.src))
 
 
 def decode(bits: UOp, form: FloatFormat) -> UOp:

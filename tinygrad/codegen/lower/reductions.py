@@ -152,6 +152,10 @@ class _ReduceLowering:
         """The load of the result, after the loops that initialize and update the accumulators;
         those of another sum of the same type, if given, are updated instead.
         """
+        if op is Ops.MAX and dtypes.is_float(value.dtype) and value.dtype.scalar().itemsize < 4:
+            # the maximum is exact, so it is converted once, not in each step
+            wide = value.cast(dtypes.float32.vec(value.dtype.count))
+            return self.lower(op, wide, own).cast(value.dtype)
         tiles = sorted(
             (r for r in self.free[value] if r.arg.kind is AxisType.TILE and r not in own),
             key=lambda r: int(r.arg.index),

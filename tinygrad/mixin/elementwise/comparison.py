@@ -28,6 +28,9 @@ from tinygrad.uop.broadcast import (
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import off_files
 
+UNSIGNED = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
+"""The unsigned integers by their size in bytes."""
+
 
 class ComparisonMixin(ArithmeticMixin):
     """`eq`, `ne`, `where`, `maximum`, `minimum`, `clamp`, `lerp`."""
@@ -180,17 +183,17 @@ class ComparisonMixin(ArithmeticMixin):
         dtype = least_upper_float(a.dtype)
         a, b = a.cast(dtype), b.cast(dtype)
         zero = const_node(0, dtype)
-        # the reciprocal of a zero has its sign
-        negative = (b < zero) | (b.eq(zero) & (b.reciprocal() < zero))
-        # adding 0 clears the sign of a zero
-        size = (a < zero).where(a * -1, a) + zero
+        word = UNSIGNED[dtype.itemsize]
+        sign = const_node(1 << (8 * dtype.itemsize - 1), word)
+        magnitude = const_node((1 << (8 * dtype.itemsize - 1)) - 1, word)
+        bits = (a.bitcast(word) & magnitude) | (b.bitcast(word) & sign)
 
         def rule(g: UOp, y: UOp, a: UOp, b: UOp) -> tuple[UOp, UOp]:
             turned = (a < zero).ne(y < zero).where(g * -1, g)
             return a.eq(zero).where(zero, turned), b.const_like(0)
 
         # also where the sign does not depend on b: its gradient is 0
-        return self._result(with_gradient(negative.where(size * -1, size), rule, a, b), other)
+        return self._result(with_gradient(bits.bitcast(dtype), rule, a, b), other)
 
     @in_float32
     def lerp(self, end: Self | float, weight: Any) -> Self:

@@ -263,6 +263,7 @@ class ElementwiseMixin(OperatorMixin):
         """
         return self._derive(self.uop.alu(Ops.TRUNC)) if self.is_floating_point() else self
 
+    @in_float32
     def floor(self) -> Self:
         """Round down.
 
@@ -271,6 +272,7 @@ class ElementwiseMixin(OperatorMixin):
         """
         return self._derive(floor_of(self.uop)) if self.is_floating_point() else self
 
+    @in_float32
     def ceil(self) -> Self:
         """Round up.
 
@@ -280,6 +282,7 @@ class ElementwiseMixin(OperatorMixin):
         whole = self.trunc()
         return (whole < self).where(whole + 1, whole) if self.is_floating_point() else self
 
+    @in_float32
     def round(self, decimals: int = 0) -> Self:
         """Round to the nearest integer, or to a number of decimals, ties to even.
 
