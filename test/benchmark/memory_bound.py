@@ -1,5 +1,6 @@
 """Memory-bound operations on (4096, 4096): along rows, along columns, matrix-vector products; those
-of rows on (1024, 1024); and copies of bfloat16, whose vectors AVX2 does not mask.
+of rows on (1024, 1024); copies of bfloat16, whose vectors AVX2 does not mask, and what rounds and
+selects it; and cumulative reductions, also of rows whose length no power of two divides.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tinygrad.dtype import DType
 
 SHAPE = (4096, 4096)
 SMALL_SHAPE = (1024, 1024)
+ODD_SHAPES = ((1000, 1000), (1001, 1001))
 
 
 def torch_layernorm(x: Any) -> Any:
@@ -48,6 +50,12 @@ OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] =
     "concatenate columns": (lambda x: x.cat(x[:, :-1], dim=1), torch_concatenate),
     "sine": (lambda x: x.sin(), lambda x: x.sin()),
     "tangent": (lambda x: x.tan(), lambda x: x.tan()),
+    "absolute value": (lambda x: x.abs(), lambda x: x.abs()),
+    "round": (lambda x: x.round(), lambda x: x.round()),
+    "copysign": (lambda x: x.copysign(x[0]), lambda x: x.copysign(x[0])),
+    "maximum of all": (lambda x: x.max(), lambda x: x.max()),
+    "cumsum": (lambda x: x.cumsum(1), lambda x: x.cumsum(1)),
+    "logcumsumexp": (lambda x: x.logcumsumexp(1), lambda x: x.logcumsumexp(1)),
     "sum": (lambda x: x.sum(), lambda x: x.sum()),
     "sum of columns": (lambda x: x.sum(0), lambda x: x.sum(0)),
     "vector by matrix": (lambda x: x[0] @ x, lambda x: x[0] @ x),
@@ -68,11 +76,14 @@ def theirs(name: str, shape: tuple[int, ...], dtype: DType) -> float:
     return torch_ms(OPERATIONS[name][1], shape, dtype="bfloat16" if is_narrow else "float32")
 
 
+SCANS = ("cumsum", "logcumsumexp")
 COPIES = ("pad columns", "concatenate columns")
+OF_BFLOAT16 = (*COPIES, "absolute value", "round", "copysign", "maximum of all")
 CASES = [
-    *((name, SHAPE, dtypes.float32) for name in OPERATIONS),
+    *((name, SHAPE, dtypes.float32) for name in OPERATIONS if name not in SCANS),
     *((name, SMALL_SHAPE, dtypes.float32) for name in ("softmax", "layernorm")),
-    *((name, SMALL_SHAPE, dtypes.bfloat16) for name in COPIES),
+    *((name, SMALL_SHAPE, dtypes.bfloat16) for name in OF_BFLOAT16),
+    *((name, shape, dtypes.float32) for name in SCANS for shape in (SMALL_SHAPE, *ODD_SHAPES)),
 ]
 BENCHMARKS = [
     Benchmark(

@@ -326,7 +326,7 @@ def test_logsumexp_of_infinities() -> None:
 # ---- cumulative ops ----
 
 
-@pytest.mark.parametrize("length", [1, 5, 127, 129, 1000, 5000])
+@pytest.mark.parametrize("length", [1, 5, 127, 129, 1000, 1001, 5000])
 def test_cumsum(length: int) -> None:
     x = arrays([(2, length)], -1, 1)
     expected = np.cumsum(x[0].astype(np.float64), 1)
@@ -400,6 +400,17 @@ def test_logcumsumexp() -> None:
     compare(arrays([(3, 20)], -50, 50), expected, function, function)
     compare(arrays([(3, 4)]), expected, function, function, second=True)
     compare([WITH_NAN], expected, function, function, gradient=False)
+
+
+@pytest.mark.parametrize("length", [17, 130, 1000, 1001])
+def test_logcumsumexp_of_blocks_keeps_prefixes_far_below_later_elements(length: int) -> None:
+    x = arrays([(3, length)], -50, 50)[0]
+    x[0, 3:12] = -np.inf
+    found = Tensor(x).logcumsumexp(1).numpy()
+    expected = np.logaddexp.accumulate(x.astype(np.float64), 1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    function = lambda x: x.logcumsumexp(1)  # noqa: E731
+    compare(arrays([(3, length)]), lambda x: np.logaddexp.accumulate(x, 1), function, function)
 
 
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "logcumsumexp"])

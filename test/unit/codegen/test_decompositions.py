@@ -9,7 +9,7 @@ import pytest
 from test.evaluator.arithmetic import Array
 from test.evaluator.expression import evaluate, variable
 from tinygrad.codegen.decompose import decompositions
-from tinygrad.codegen.decompose.narrow_floats import FORMATS, NARROW, decode, encode
+from tinygrad.codegen.decompose.narrow_floats import FORMATS, NARROW, compute_wide, decode, encode
 from tinygrad.codegen.decompose.threefry import threefry
 from tinygrad.dtype import (
     AddrSpace,
@@ -390,3 +390,15 @@ def test_conversions_between_missing_dtypes() -> None:
 def test_bits_of_an_missing_dtype_are_the_integer() -> None:
     x = variable("x", dtypes.uint16)
     assert decompose(x.bitcast(dtypes.bfloat16).bitcast(dtypes.int16)) is x.bitcast(dtypes.int16)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16])
+def test_results_that_a_narrow_dtype_represents_stay_in_float32(dtype: DType) -> None:
+    x = UOp(Ops.DEFINE_GLOBAL, dtype.ptr(1), (), 1).index(UOp.const(dtypes.index, 0)).load()
+    out = UOp(Ops.DEFINE_GLOBAL, dtype.ptr(1), (), 0).index(UOp.const(dtypes.index, 0))
+    largest = x.alu(Ops.MAX, x * -1)
+    sink = compute_wide(
+        UOp(Ops.SINK, dtypes.void, (out.store(largest.alu(Ops.TRUNC)),)), dtypes.all
+    )
+    conversions = [u for u in sink.toposort() if u.op is Ops.CAST]
+    assert [u.dtype for u in conversions if u.src[0].op is not Ops.CONST] == [dtypes.float32, dtype]

@@ -5,6 +5,7 @@ In: integer expressions of a kernel graph. Out: their affine forms, or equal sim
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from tinygrad.dtype import DType, dtypes
@@ -187,15 +188,18 @@ def _reduce_fraction(node: UOp) -> UOp:
     dividend, divisor = node.src
     by = int(divisor.arg)
     parts = affine(dividend)
-    for common in sorted({abs(c) for c in parts.terms.values()}, reverse=True):
+    divisors = {_divisor(factor, c, by) for factor, c in parts.terms.items()}
+    for common in sorted(divisors, reverse=True):
         if common <= 1 or by % common:
             continue
         high, low = Affine(parts.constant // common), Affine(parts.constant % common)
         for factor, coefficient in parts.terms.items():
-            if coefficient % common:
-                low.add(factor, coefficient)
-            else:
+            if coefficient % common == 0:
                 high.add(factor, coefficient // common)
+            elif (quotient := _exact_quotient(factor, coefficient, common)) is not None:
+                high.add(quotient, 1)
+            else:
+                low.add(factor, coefficient)
         rest = build_affine(low)
         whole = build_affine(high)
         if rest.vmin < 0 or rest.vmax >= common or whole.vmin < 0:
@@ -204,6 +208,14 @@ def _reduce_fraction(node: UOp) -> UOp:
         smaller = simplify_division(divided)
         return smaller if node.op is Ops.IDIV else collect(smaller * common + rest)
     return node
+
+
+def _divisor(factor: UOp, scale: int, by: int) -> int:
+    """A number that divides `factor * scale`; of a choice, one that divides `by` too."""
+    if factor.op is not Ops.WHERE:
+        return abs(scale)
+    forms = map(affine, factor.src[1:])
+    return math.gcd(by, *(c * scale for x in forms for c in (x.constant, *x.terms.values())))
 
 
 def and_conditions(*conditions: UOp | None) -> UOp:

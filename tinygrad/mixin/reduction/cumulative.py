@@ -3,15 +3,16 @@
 Input: a tensor with n elements along the axis. Output: as many, each the reduction of all elements
 up to it. Long axes are scanned in blocks: within a block, each element is reduced from those
 before it; the blocks' totals are scanned alike and combined with it. n elements take about 32 n
-operations.
+operations, or 16 n exponentials.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Self
 
-from tinygrad.dtype import dtypes, sum_acc_dtype
+from tinygrad.dtype import DType, dtypes, sum_acc_dtype
 from tinygrad.gradient import CustomRule, with_gradient
 from tinygrad.mixin.joining import JoiningMixin
 from tinygrad.mixin.precision import in_float32
@@ -21,8 +22,24 @@ from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import reshard_like, reshard_scan_totals, shard_count
 
 BLOCK = 32
+# of exponentials, which cost more than another level of blocks
+LOGSUMEXP_BLOCK = 16
 # up to this length, one kernel that reduces all prefixes is faster
 MAX_DIRECT_SCAN = 128
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """An associative function, as functions of the last axis: reductions of each prefix and of all
+    elements, of which the axis is kept. `identity` is its identity element.
+    """
+
+    prefixes: Callable[[Any], Any]
+    total: Callable[[Any], Any]
+    combine: Callable[[Any, Any], Any]
+    identity: Any
+    block: int = BLOCK
+    max_direct: int = MAX_DIRECT_SCAN
 
 
 class CumulativeMixin(JoiningMixin, ReduceMixin):
@@ -124,19 +141,13 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         [0.0, 0.0]
         """
         x = self._as_float()
-        if not self.ndim:
+        if not self.ndim or 0 in self.shape:
             return x
         dim = self._known_axis(axis, "logcumsumexp")
-        x = x.transpose(dim, -1)
-        shards = shard_count(x.uop, x.ndim - 1)
-        if shards == 1:
-            return x._logcumsumexp_last().transpose(dim, -1)
-        found = x._scan_over_shards(
-            shards, lambda y: y._logcumsumexp_last(), lambda y, z: y.logaddexp(z), -float("inf")
-        )
-        return found.transpose(dim, -1)
+        return x._scan_axis(dim, LOGSUMEXP)
 
-    def _logcumsumexp_last(self) -> Self:
+    def _logsumexp_of_prefixes(self) -> Self:
+        """The log-sum-exp of each prefix of the last axis by itself."""
         n = self.shape[-1]
         largest = self.detach()._scan(-1, Ops.MAX)
         # inf - inf is NaN
@@ -150,52 +161,59 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         dim = self._known_axis(axis, "a cumulative reduction")
         if not self.ndim or 0 in self.shape:
             return self._derive(self.uop)
+        return self._scan_axis(dim, _scan_of(op, self.dtype))
+
+    def _scan_axis(self, dim: int, scan: _Scan) -> Self:
         x = self.transpose(dim, -1)
         shards = shard_count(x.uop, x.ndim - 1)
-        if shards == 1:
-            return x._scan_last(op).transpose(dim, -1)
-        found = x._scan_over_shards(
-            shards, lambda y: y._scan_last(op), lambda y, z: y._combine(op, z), _identity(self, op)
-        )
+        found = x._scan_last(scan) if shards == 1 else x._scan_over_shards(shards, scan)
         return found.transpose(dim, -1)
 
-    def _scan_over_shards(
-        self,
-        shards: int,
-        scan: Callable[[Self], Self],
-        combine: Callable[[Self, Self], Self],
-        identity: Any,
-    ) -> Self:
+    def _scan_over_shards(self, shards: int, scan: _Scan) -> Self:
         """A scan along a sharded last axis: each device scans its shard, and only the totals of the
         shards are communicated.
         """
         block = -(-self.shape[-1] // shards)
         others = (None,) * (self.ndim - 1)
-        x = scan(self.pad_to(*others, shards * block).unflatten(-1, (shards, block)))
+        x = self.pad_to(*others, shards * block).unflatten(-1, (shards, block))._scan_last(scan)
         totals = x._slice_axis(x.ndim - 1, block - 1, block).squeeze(-1)
         totals = totals._derive(reshard_scan_totals(totals.uop, x.ndim - 2))
-        before = scan(totals).pad((1, -1), value=identity).unsqueeze(-1)
+        before = totals._scan_last(scan)._shifted(scan)
         before = before._derive(reshard_like(before.uop, x.uop))
-        return combine(x, before).flatten(-2).shrink_to(*others, self.shape[-1])
+        joined: Self = scan.combine(x, before)
+        return joined.flatten(-2).shrink_to(*others, self.shape[-1])
 
-    def _scan_last(self, op: Ops) -> Self:
+    def _scan_last(self, scan: _Scan) -> Self:
         n = int(self.shape[-1])
-        if n <= MAX_DIRECT_SCAN:
-            return self._direct_scan(op)
-        blocks = -(-n // BLOCK)
-        padded = self.pad_to(*(None for _ in self.shape[:-1]), blocks * BLOCK)
-        x = padded.unflatten(-1, (blocks, BLOCK))
+        if n <= scan.max_direct:
+            direct: Self = scan.prefixes(self)
+            return direct
+        size = _block_size(n, scan.block)
+        others, blocks = (None,) * (self.ndim - 1), -(-n // size)
+        padded = self
+        if blocks * size != n:
+            # stored, as is the result below: elements of other rows are at other places in a block
+            padded = self.pad_to(*others, blocks * size)._stored()
+        x = padded.unflatten(-1, (blocks, size))
         # the padding past the end affects only elements that are cropped
-        whole = x._reduce_last(op).squeeze(-1)._scan_last(op)
-        before = whole.pad((1, -1), value=_identity(self, op)).unsqueeze(-1)
-        joined = x._direct_scan(op)._combine(op, before)
-        return joined.flatten(-2).shrink_to(*(None for _ in self.shape[:-1]), n)
+        before = scan.total(x).squeeze(-1)._scan_last(scan)._shifted(scan)
+        joined: Self = scan.combine(scan.prefixes(x), before).flatten(-2)
+        return joined if padded is self else joined._stored().shrink_to(*others, n)
+
+    def _stored(self) -> Self:
+        return self._derive(self.uop.contiguous())
+
+    def _shifted(self, scan: _Scan) -> Self:
+        """The scan of all elements before each one, with a last axis of one element."""
+        return self.pad((1, -1), value=scan.identity).unsqueeze(-1)
 
     def _direct_scan(self, op: Ops) -> Self:
         """A scan that reduces each prefix by itself."""
         n = self.shape[-1]
         up_to = self._triangle(n, n, 0)
-        return up_to.where(self.unsqueeze(-2), _identity(self, op))._reduce_last(op).squeeze(-1)
+        return (
+            up_to.where(self.unsqueeze(-2), _identity(op, self.dtype))._reduce_last(op).squeeze(-1)
+        )
 
     def _reduce_last(self, op: Ops) -> Self:
         return self._derive(self._reduce(self.uop, op, -1, True))
@@ -206,7 +224,34 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         return self + other if op is Ops.ADD else self * other
 
 
-def _identity(x: ReduceMixin, op: Ops) -> Any:
+LOGSUMEXP = _Scan(
+    prefixes=lambda x: x._logsumexp_of_prefixes(),
+    total=lambda x: x.logsumexp(-1, keepdim=True),
+    combine=lambda x, y: x.logaddexp(y),
+    identity=-float("inf"),
+    block=LOGSUMEXP_BLOCK,
+    max_direct=LOGSUMEXP_BLOCK,
+)
+
+
+def _scan_of(op: Ops, dtype: DType) -> _Scan:
+    """The scan that reduces by `op`."""
+    return _Scan(
+        prefixes=lambda x: x._direct_scan(op),
+        total=lambda x: x._reduce_last(op),
+        combine=lambda x, y: x._combine(op, y),
+        identity=_identity(op, dtype),
+    )
+
+
+def _block_size(n: int, limit: int) -> int:
+    """The largest divisor of `n` from half of `limit` on, so that no block is padded; `limit` if
+    there is none.
+    """
+    return next((x for x in range(limit, limit // 2 - 1, -1) if n % x == 0), limit)
+
+
+def _identity(op: Ops, dtype: DType) -> Any:
     """The identity element of a reduction."""
-    value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(x.dtype)}[op]
-    return dtypes.as_const(value, x.dtype)
+    value = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: dtypes.min(dtype)}[op]
+    return dtypes.as_const(value, dtype)
