@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import http.client
 import json
 import math
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from random import Random
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from test.llm.fake_model import FakeModel, always_replies, checksum, tokenizer
 from test.llm.serving import Site, served
-from tinygrad.apps.language.server.application import MAX_BODY_BYTES
+from tinygrad.apps.language.server.application import MAX_BODY_BYTES, EventStream
 
 openai = pytest.importorskip("openai")
 
@@ -344,6 +346,33 @@ def test_a_client_that_disconnects_frees_its_slot(stream: bool) -> None:
         for _ in range(2):  # a running and a waiting request
             leave_after_the_start(site, stream)
         site.wait_until_idle()
+
+
+def test_a_stream_ends_at_once_when_its_client_is_gone() -> None:
+    sent: list[Any] = []
+
+    async def stream() -> None:
+        gone = asyncio.Event()
+
+        async def chunks() -> AsyncIterator[dict[str, Any]]:
+            for number in range(1000):
+                yield {"number": number}
+
+        async def receive() -> dict[str, Any]:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+            if len(sent) == 3:
+                asyncio.get_running_loop().call_soon(gone.set)
+
+        choices = mock.Mock()
+        await EventStream(choices, chunks(), lambda: None)({}, receive, send)
+        choices.cancel.assert_called_once()
+
+    asyncio.run(stream())
+    assert len(sent) < 10
 
 
 def leave_after_the_start(site: Site, stream: bool) -> None:

@@ -352,6 +352,8 @@ class EventStream:
         await send_in_time({"type": "http.response.start", "status": 200, "headers": STREAM_FIELDS})
         async for event in self._events():
             await send_in_time({"type": "http.response.body", "body": event, "more_body": True})
+            # sending does not yield: let the loop see that the client is gone
+            await asyncio.sleep(0)
         await send_in_time({"type": "http.response.body", "body": b""})
 
     async def _events(self) -> AsyncIterator[bytes]:
