@@ -305,7 +305,10 @@ def difference(old: list[Any], new: list[Any]) -> str:
             f"argument {name} is {_describe(a)}, but another view of its memory than the captured "
             "one; pass .contiguous() of it"
         )
-    return f"argument {name} was captured as {_describe(a)}, and is now {_describe(b)}"
+    return (
+        f"argument {name} was captured as {_describe(a)}, and is now {_describe(b)}; make another "
+        "TinyJit for that, or reset() this one"
+    )
 
 
 def _kind(found: Any) -> Any:
