@@ -193,6 +193,33 @@ def test_transposed_convolution(stride: int, start: int) -> None:
     assert any(text.startswith("tile ") for text in applied), applied
 
 
+@pytest.mark.parametrize(("batch", "size"), [(20, 32), (32, 24), (3, 100)])
+def test_windows_of_a_long_reduction_are_staged_for_a_block(batch: int, size: int) -> None:
+    """As in the gradient of a padded convolution by its weight."""
+    channels, filters, width = 3, 17, 3
+    b = Build()
+    f, c, ky, kx = b.loops(filters, channels, width, width)
+    z, y, x = b.reduces(batch, size, size)
+    row, column = y + ky - 1, x + kx - 1
+    inside = (row < 0).ne(True) & (row < size) & (column < 0).ne(True) & (column < size)
+    shape = [batch, channels, size, size]
+    image = buffer(2, int(numpy.prod(shape))).index(flat_index([z, c, row, column], shape), inside)
+    above = [batch, filters, size, size]
+    a = buffer(1, int(numpy.prod(above))).index(flat_index([z, f, y, x], above)).load()
+    value = (a * image.load(UOp.const(dtypes.float32, 0.0))).reduce(z, y, x, arg=Ops.ADD)
+    sizes = [filters, channels, width, width]
+    target = buffer(0, int(numpy.prod(sizes)))
+    kernel = sink(target.index(flat_index([f, c, ky, kx], sizes)).store(value, f, c, ky, kx))
+    arrays = {
+        0: numpy.zeros(int(numpy.prod(sizes)), "f4"),
+        1: random_array(RNG, dtypes.float32, int(numpy.prod(above))),
+        2: random_array(RNG, dtypes.float32, int(numpy.prod(shape))),
+    }
+    applied = check(kernel, arrays, tolerance=1e-2).program.applied
+    assert "windows staged" in applied
+    assert any(text.startswith("reduction in blocks of ") for text in applied), applied
+
+
 @pytest.mark.parametrize("size", [8, 11])
 def test_weight_gradient_of_a_convolution(size: int) -> None:
     batch, channels, filters, width = 40, 3, 17, 3

@@ -50,6 +50,8 @@ class Contraction:
     free: FreeRanges
     untiled: frozenset[UOp] = frozenset()
     """Output axes that stay plain loops."""
+    outer: tuple[UOp, ...] = ()
+    """Reduction axes outside of the blocks of a reduction, of which there is one."""
     is_inner: bool = False
     """Whether the nest is inside of other loops."""
 

@@ -50,6 +50,8 @@ SCALAR_TILE = 4
 # upper bounds of a packed panel and of accumulators, which share a core's second-level cache
 MAX_PANEL_BYTES = 1 << 18
 MAX_ACCUMULATOR_BYTES = 1 << 18
+# steps of a block of a reduction whose windows are staged, if its inner loops allow it
+MIN_WINDOW_STEPS, MAX_WINDOW_STEPS = 1 << 9, 1 << 12
 # numbers of the scratch arrays, and how many each sum has
 PANEL, ACCUMULATORS, ROWS, WINDOW = 0, 1, 2, 3
 PER_SUM = 4
@@ -92,9 +94,49 @@ def tile_inner(nest: Nest, lanes: UOp | None) -> bool:
 
 
 def stage_windows(nest: Nest, contraction: Contraction) -> Contraction:
-    """Stage operands that sliding windows read under a condition; staged reads need none."""
+    """Stage operands that sliding windows read under a condition; staged reads need none.
+
+    A reduction that is too long for a panel is blocked first, to stage the windows of one block.
+    """
+    original = nest.root
+    staged = stage_windows_of(nest, contraction)
+    if staged is contraction:
+        return contraction
+    nest.note("windows staged")
+    unblocked, nest.root = nest.root, original
+    outer = split_long_reduction(nest, contraction.sums[0].reduce)
+    if outer is not None:
+        blocked = find_contraction(nest)
+        assert blocked is not None, "a contraction stays one when its reduction is split"
+        blocked.outer = (outer,)
+        again = stage_windows_of(nest, blocked)
+        if again is not blocked:
+            return again
+    nest.root = unblocked
+    return staged
+
+
+def split_long_reduction(nest: Nest, reduce: UOp) -> UOp | None:
+    """Split the outermost loop of a reduction that is too long for the narrowest panel into equal
+    blocks; returns the loop over these, None for any other reduction.
+    """
+    axis, *others = loops_of(reduce)
+    inside = points(others)
+    max_steps = MAX_PANEL_BYTES // nest.renderer.target.vector_bytes
+    if not is_static(axis) or extent(axis) * inside <= max_steps:
+        return None
+    upper = min(max(1, MAX_WINDOW_STEPS // inside), extent(axis))
+    factor = next(n for n in range(upper, 0, -1) if extent(axis) % n == 0)
+    if factor * inside < MIN_WINDOW_STEPS:
+        return None
+    return axis if factor == 1 else nest.split(axis, factor, AxisType.REDUCE, Fit.BOUNDED)[0]
+
+
+def stage_windows_of(nest: Nest, contraction: Contraction) -> Contraction:
+    """The contraction with the windows of a block staged, or as it was if none are."""
     untiled: frozenset[UOp] = frozenset()
-    reduction = loops_of(contraction.sums[0].reduce)
+    loops = loops_of(contraction.sums[0].reduce)
+    reduction = tuple(r for r in loops if r not in contraction.outer)
     for operand in contraction.sums[0].operands:
         for load in [u for u in operand.toposort() if u.op is Ops.LOAD]:
             footprint = find_footprint(
@@ -102,13 +144,12 @@ def stage_windows(nest: Nest, contraction: Contraction) -> Contraction:
             )
             if footprint is not None and not untiled:
                 nest.root = nest.root.substitute({load: footprint.load})
-                nest.note("windows staged")
                 untiled = footprint.outside
     if nest.stores[0] is contraction.store:
         return contraction
     again = find_contraction(nest)
     assert again is not None, "a contraction stays one when an operand is staged"
-    again.untiled = untiled
+    again.untiled, again.outer = untiled, contraction.outer
     return again
 
 
@@ -152,7 +193,7 @@ class _MicroKernel:
         self.factory: RangeFactory = nest.factory
         self.shared = contraction.shared
         # the loops of each sum that are outside of the tiles
-        self.outer_reduction: list[list[UOp]] = [[] for _ in contraction.sums]
+        self.outer_reduction = [list(contraction.outer) for _ in contraction.sums]
 
     @property
     def store(self) -> UOp:
@@ -203,7 +244,7 @@ class _MicroKernel:
         """Whether one panel of each sum serves the whole grid: they are small and independent of
         shared loops.
         """
-        if loops.shared:
+        if loops.shared or self.contraction.outer:
             return False
         nbytes = sum(
             points([*loops_of(self.reduce(i)), *loops.columns]) * self.row_bytes(i)
@@ -247,8 +288,8 @@ class _MicroKernel:
     def block_reduction(self, number: int, max_steps: int) -> None:
         """Split a reduction into blocks of at most `max_steps`, innermost axes first."""
         inside = 1
-        outside = self.outer_reduction[number]
-        for axis in reversed(loops_of(self.reduce(number))):
+        outside: list[UOp] = []
+        for axis in reversed(self.inner_reduction(number)):
             if outside:
                 outside.insert(0, axis)
                 continue
@@ -263,6 +304,7 @@ class _MicroKernel:
             inside = max_steps
             if outer is not None:
                 outside.insert(0, outer)
+        self.outer_reduction[number] += outside
 
     def choose_grid(self, loops: _Loops, hoisted: bool) -> list[UOp]:
         """The loops of the grid, outermost first; rows may be split to get enough work items."""
