@@ -1,7 +1,8 @@
-"""Softmaxes between products in blocks, with the scores of one block in scratch memory.
+"""Attention in blocks, as in FlashAttention: the scores of one block are in scratch memory.
 
-Before: a nest that is one `Chain`. After: blocks of rows in a grid.
+Before: a nest that is one `Chain` (`optimize/chain/match.py`). After: a grid of blocks of rows. For
+CPUs, and for GPUs where `optimize/threads/chain/` cannot keep the scores in registers.
 
-    blocks.py              computes a chain in blocks
-    online_softmax.py      with a running maximum; entry point
+    online_softmax.py      entry point; the running maximum and sum of each row
+    blocks.py              the loops over blocks, and the products of a block
 """

@@ -1,13 +1,18 @@
-"""Compute a chain in blocks, so that only the weights of one block are stored, in scratch memory.
+"""Compute a chain in blocks, so that scratch memory holds the weights of one block only.
 
-Before: a nest that is one `Chain`. After, for blocks of rows in a grid:
+Before: a nest that is one `Chain`. After, for each block of rows of the grid:
 
     for block of keys:
-        weight[key, row] = ...          the products of the block, and what is computed from them
+        weight[key, row] = ...          the products of the block, and elementwise ops of them
         acc[row, column] += sum over key of weight[key, row] * value[key, column]
     out[row, column] = acc[row, column]
 
-Rows are lanes of the weights, columns those of the accumulators, so that neither is transposed.
+Vector lanes are rows while weights are computed, and columns while they are accumulated. With
+weights stored as `[key, row]`, neither step transposes.
+
+A size that is no multiple of the block is covered by overlapping blocks. Example: 300 keys in
+blocks of 128 start at 0, 128 and 172. The third block computes keys 172 to 255 again, and replaces
+them by the identity of the reduction (`only_new`).
 """
 
 from __future__ import annotations
@@ -43,18 +48,20 @@ from tinygrad.uop.ops import AxisType, UOp
 MAX_ROWS = 128
 MAX_KEYS = 128
 MIN_ROWS = 16
-# blocks of rows and keys that stay in the shared memory of a block of threads
+# the largest blocks of rows and keys whose arrays fit the shared memory of a thread block
 MAX_SHARED_ROWS = 32
 MAX_SHARED_KEYS = 64
+# a CPU gets at least so many work items for each of its threads, if blocks have `MIN_ROWS` rows
 ITEMS_PER_THREAD = 4
-# numbers of the scratch arrays: those of each nest inside, then those that nests share
+# scratch arrays are numbered: a range of `PER_NEST` for each inner nest, from `SHARED` on those
+# that several nests use
 PER_NEST = 8
 SHARED = 1 << 10
 
 
 class Array:
-    """Scratch memory that several nests use. `after` are the stores and loops that come before what
-    is read now.
+    """Scratch memory that several inner nests use. Loads are ordered after `after`, the latest
+    stores to the array and the loops around them.
     """
 
     def __init__(self, number: int, dtype: DType, size: int, after: Iterable[UOp] = ()) -> None:
@@ -74,7 +81,11 @@ class Array:
 
 
 class Blocks:
-    """The blocks of a chain: their loops, and the nests inside them."""
+    """The loops over blocks of rows and keys of a chain, and the inner nests of one block.
+
+    Each inner nest is a store to an `Array`, tiled and vectorized like a kernel of its own.
+    `stages_operands` copies the operands of products to scratch memory first.
+    """
 
     def __init__(self, nest: Nest, chain: Chain, stages_operands: bool = False) -> None:
         self.nest = nest
@@ -103,7 +114,7 @@ class Blocks:
         self.inside = [*chain.reduce.src[1:-1], loop]
 
     def rows_of_block(self, rows: int) -> int:
-        """The rows of a block, fewer where there would be too few work items."""
+        """The rows of a block: on a CPU, halved until there are enough work items."""
         if self.threads is not None:
             return min(MAX_SHARED_ROWS, rows)
         block = min(MAX_ROWS, rows)
@@ -127,7 +138,9 @@ class Blocks:
         return substitute(node, {**table, **(known or {})})
 
     def only_new(self, value: UOp, key: UOp, other: UOp) -> UOp:
-        """`value`; `other` for a key past the end, or one that an earlier block covers too."""
+        """`value`, or `other` for a key past the end or in an earlier block, so that each counts
+        once.
+        """
         if not is_static(self.chain.key):
             is_past = self.chain.key.src[0] - 1 < self.key_start + key
             return UOp(Ops.WHERE, value.dtype, (is_past, other, value))
@@ -137,8 +150,8 @@ class Blocks:
         return UOp(Ops.WHERE, value.dtype, (is_old, other, value))
 
     def only_new_rows(self, address: UOp, row: UOp) -> UOp:
-        """The address of a result, masked for a row past the end, or that another block of threads
-        has too: no two of them write one element.
+        """The address of a result, masked for rows past the end. On a GPU it is masked for rows of
+        the previous block too, so that no two thread blocks write one element.
         """
         if not is_static(self.chain.row):
             is_row = self.row_start + row < self.chain.row.src[0]
@@ -152,7 +165,7 @@ class Blocks:
     # ---- nests ----
 
     def block(self, nest: Nest) -> Block:
-        """The threads of a work item, which together run each nest of it."""
+        """The thread block, whose threads share the loops of each inner nest."""
         assert self.threads is not None
         threads = extent(self.threads)
         return Block(nest, threads, threads, thread=self.threads)
@@ -179,7 +192,9 @@ class Blocks:
         return array
 
     def store(self, address: UOp, value: UOp, *own: UOp, lanes: UOp | None = None) -> UOp:
-        """The store of a nest inside the blocks, after all that it reads was stored."""
+        """Tile or vectorize `address = value` in the loops `own` as an inner nest, ordered after
+        the stores to the arrays that it reads. Returns its store. `lanes` is the loop to vectorize.
+        """
         self.nests += 1
         inner = Nest(
             UOp.sink(address.store(value, *own)),
@@ -205,13 +220,13 @@ class Blocks:
         return array
 
     def update(self, array: Array, index: UOp, value: UOp, *own: UOp) -> UOp:
-        """The store to an array that was filled before, once for each block of keys."""
+        """The store of `value` to an array of `filled()`, in each block of keys."""
         store = self.store(array.at(index), value, *own)
         return with_loops(store, [*self.inside, *loops_of(store)])
 
     def weights(self, expression: UOp, other: UOp) -> Array:
-        """Scratch memory with an expression of each key and row of a block; `other` for keys that
-        an earlier block had too.
+        """Scratch memory `[key, row]` with an expression of the weights of a block. Keys of an
+        earlier block get `other`. All products but the last are stored in arrays of their own.
         """
         *first, _ = self.chain.products
         stored = {product: self.block_of(product, {}) for product in first}
@@ -220,8 +235,8 @@ class Blocks:
     def block_of(
         self, expression: UOp, stored: dict[UOp, Array], other: UOp | None = None
     ) -> Array:
-        """Scratch memory with an expression of each key and row of a block. Parts of it are read
-        from where they are `stored`.
+        """Scratch memory `[key, row]` with `expression` for each key and row of a block. The
+        subexpressions in `stored` are loaded from their arrays.
         """
         key, row = self.loops(self.keys, self.rows)
         array = self.array(expression.dtype, self.keys * self.rows)
@@ -255,8 +270,8 @@ class Blocks:
         return value.substitute(table)
 
     def staged(self, operand: UOp, axis: UOp, depth: UOp) -> UOp:
-        """An operand, loaded from scratch memory, with rows that start in different banks, or that
-        are lanes.
+        """An operand, copied to scratch memory and loaded from there. On a GPU, rows are padded by
+        one element, so that they start in different banks; on a CPU, the axis is contiguous.
         """
         strides = (extent(depth) + 1, 1) if self.threads is not None else (1, extent(axis))
         array = self.array(
@@ -271,8 +286,10 @@ class Blocks:
     def accumulate(
         self, weight: UOp, block: Array, scale: Array | None = None
     ) -> tuple[Array, UOp]:
-        """The accumulators, and the store that adds a block of keys to them, where `block` holds
-        `weight`. They are multiplied with `scale`, which has an element for each row.
+        """The accumulators `[row, *columns]`, and the store that adds a block of keys to them.
+
+        `block` holds the values of `weight`. `scale`, with an element for each row, multiplies the
+        accumulators of earlier blocks.
         """
         chain, reduce = self.chain, self.chain.reduce
         columns = self.loops(*map(extent, chain.columns))
@@ -292,7 +309,7 @@ class Blocks:
         return sums, self.update(sums, index, new, row, *columns)
 
     def result(self, sums: Array, total: Array | None = None) -> UOp:
-        """The store of the result, from the accumulators, which are divided by `total`."""
+        """The store of the result: the accumulators, divided by `total` if given."""
         chain = self.chain
         (row,) = self.loops(self.rows)
         reduced = sums.load(row_major_index([row, *chain.columns]))
@@ -304,7 +321,7 @@ class Blocks:
         return with_loops(store, [*self.grid, *loops_of(store)])
 
     def statistic(self, store: UOp, values: Array) -> UOp:
-        """A store of a statistic of each row, which is in scratch memory."""
+        """The store of a statistic of each row, such as its maximum, which `values` holds."""
         (row,) = self.loops(self.rows)
         address = self.only_new_rows(self.at(store.src[0], row), row)
         store = self.store(address, values.load(row), row)
@@ -312,12 +329,16 @@ class Blocks:
 
 
 def within(index: UOp, axis: UOp) -> UOp:
-    """A step of a loop; the last step in place of steps past its end."""
+    """An index clamped to the last element of a loop of symbolic size, so that loads are in range.
+    Blocks of a known size do not go past the end.
+    """
     return index if is_static(axis) else index.minimum(axis.src[0] - 1)
 
 
 def start_of(block: UOp, axis: UOp, step: int) -> UOp:
-    """The first element of a block; the last block of a known number ends at the last element."""
+    """The first element of block number `block`. The last block of a known size is moved back, so
+    that it ends at the last element: blocks of 128 of 300 start at 0, 128 and 172.
+    """
     size = extent(axis)
     if size % step == 0 or not is_static(axis):
         return block * step

@@ -1,8 +1,9 @@
-"""Compute chains in blocks, those with a softmax with a running maximum (arXiv:2205.14135).
+"""Online softmax: compute a chain in blocks with a running maximum (FlashAttention,
+arXiv:2205.14135). Entry point of the package; chains without a softmax are blocked too.
 
-Before: a nest that is one `Chain`. After: blocks of rows in a grid, see `blocks.py`. With a
-softmax, the weights are exponentials of scores minus the maximum of the keys so far; where that
-grows, what was accumulated is scaled by the exponential of the difference:
+Before: a nest that is one `Chain`. After: a grid of blocks of rows, see `blocks.py`. With a
+softmax, weights are exponentials of scores minus the maximum of the keys so far. Where the maximum
+grows, earlier sums are multiplied by the exponential of the difference:
 
     for block of keys:
         score[key, row] = ...
@@ -12,6 +13,10 @@ grows, what was accumulated is scaled by the exponential of the difference:
         total[row] = total[row] * scale[row] + sum over key of weight[key, row]
         acc[row, column] = acc[row, column] * scale[row] + sum over key of weight * value
     out[row, column] = acc[row, column] / total[row]
+
+Example: a row with scores 1, 2 and then 4, in blocks of two keys. After the first block, `before`
+is 2 and `total` is e^-1 + 1. The second block has the maximum 4, so `scale` is e^-2 and `total`
+becomes (e^-1 + 1) * e^-2 + 1 = e^-3 + e^-2 + 1, as if 4 had been subtracted from the start.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from tinygrad.uop.reduction import lowest
 
 
 def tile_chain(nest: Nest) -> bool:
-    """Compute the nest in blocks if it is a chain; returns whether it is."""
+    """Compute a nest in blocks if it is a chain. Returns whether it was replaced."""
     chain = find_chain(nest)
     if chain is None:
         return False
@@ -39,7 +44,7 @@ def tile_chain(nest: Nest) -> bool:
         return False
     work = nest.work()
     target = nest.renderer.target
-    # threads read the operands of the products from shared memory, if it has room for them
+    # threads read the operands of products from shared memory, if they fit there
     for stages_operands in (True, False) if target.has_threads else (False,):
         blocks = Blocks(nest, chain, stages_operands)
         stores = blocked_reduction(blocks) if chain.softmax is None else online_softmax(blocks)
@@ -55,7 +60,7 @@ def tile_chain(nest: Nest) -> bool:
 
 
 def online_softmax(blocks: Blocks) -> list[UOp]:
-    """The stores of a chain with a softmax, and of its statistics."""
+    """The stores of a chain with a softmax: its result, then its maximum and sum if needed."""
     chain, softmax = blocks.chain, blocks.chain.softmax
     assert softmax is not None, "the chain has a softmax"
     running = _RunningSoftmax(blocks, softmax)
@@ -79,16 +84,18 @@ def online_softmax(blocks: Blocks) -> list[UOp]:
 
 
 class _RunningSoftmax:
-    """The softmax of one block of keys, in arrays with an element for each row: the maximum
-    `before` the block, the `largest` score with it, the `scale` of what was accumulated before, and
-    the `total` of the exponentials. `weights` are the scores, and then their exponentials.
+    """The running softmax of a block of rows.
+
+    Arrays with an element for each row: `before` is the maximum of earlier blocks of keys,
+    `largest` that of all keys so far, `scale` is `exp(before - largest)`, and `total` the sum of
+    exponentials. `weights`, `[key, row]`, holds the scores of the block, then their exponentials.
     """
 
     def __init__(self, blocks: Blocks, softmax: Softmax) -> None:
         self.blocks = blocks
         self.softmax = softmax
         dtype = softmax.scores.dtype
-        # the least finite number: the difference of two infinite maxima would be NaN
+        # the lowest finite number, since -inf minus -inf is NaN
         self.before = blocks.filled(blocks.rows, UOp.const(dtype, lowest(dtype)))
         self.total = blocks.filled(blocks.rows, UOp.const(softmax.exponential.dtype, 0))
         self.weights = blocks.weights(softmax.scores, UOp.const(dtype, float("-inf")))
@@ -114,7 +121,7 @@ class _RunningSoftmax:
         return self.softmax.exponential_of(self.before.load(row), self.largest.load(row))
 
     def _over_keys(self, op: Ops, row: UOp) -> UOp:
-        """The weights of a row, reduced over the keys of the block."""
+        """The reduction of the weights of a row over the keys of the block."""
         key = self.blocks.factory.new(self.blocks.keys, AxisType.REDUCE)
         return self.weights.load(key * self.blocks.rows + row).reduce(key, arg=op)
 
@@ -127,14 +134,14 @@ class _RunningSoftmax:
         self.weights.after = (stored,)
 
     def update_total(self) -> UOp:
-        """Scale the totals, and add the exponentials of the block to them; returns the store."""
+        """Scale the sums of exponentials, and add those of the block. Returns the store."""
         (row,) = self.blocks.loops(self.blocks.rows)
         value = self.total.load(row) * self.scale.load(row) + self._over_keys(Ops.ADD, row)
         return self.blocks.update(self.total, row, value, row)
 
     def update_maximum(self) -> UOp:
-        """Make the maximum that of the next block, once the scale was computed from both; returns
-        the store.
+        """Set `before` to `largest` for the next block, after `scale` was computed from both.
+        Returns the store.
         """
         self.before.after = (*self.before.after, *self.scale.after)
         (row,) = self.blocks.loops(self.blocks.rows)

@@ -1,10 +1,15 @@
-"""Bounds of the keys that a block of rows needs, so that blocks that a mask excludes are skipped.
+"""The keys that a mask leaves to a block of rows, so that blocks of keys that it excludes are
+skipped.
 
-Input: the weights of a chain, or its scores, and the value of an excluded element: 0 for weights,
--inf for scores. Output: the first key that any row of the block needs, and the end of the keys. A
-mask is recognised by its condition: `where(key > row, -inf, score)` excludes keys beyond the last
-row of the block. A condition that is not an affine inequality, or that depends on stored values,
-gives no bound.
+Input: the scores of a chain, or its weights if it has no softmax, and the value of an excluded
+element: -inf for scores, the identity of the reduction for weights. Output: the first block of keys
+that any row of the block needs, and the number of blocks.
+
+Only masks that are affine inequalities of row and key give a bound. One that is loaded from memory
+gives none, and all keys are computed.
+
+Example: `where(key > row, -inf, score)` for rows 128 to 191 excludes `key - row > 0` in all rows
+from key 192 on. So the upper bound is 192, and blocks of 64 keys are 0, 1 and 2.
 """
 
 from __future__ import annotations
@@ -25,22 +30,24 @@ from tinygrad.uop.ops import UOp
 
 @dataclass
 class KeyBounds:
-    """Lower bounds of the keys of a block, and upper bounds, which are exclusive."""
+    """Lower bounds of the keys that a block of rows needs, and exclusive upper bounds. A key must
+    satisfy all of them.
+    """
 
     lower: list[UOp] = field(default_factory=list)
     upper: list[UOp] = field(default_factory=list)
 
 
 def blocks_of(axis: UOp, step: int) -> UOp | int:
-    """The number of blocks of a loop."""
+    """The number of blocks of `step` that cover a loop."""
     if is_static(axis):
         return ceildiv(extent(axis), step)
     return (axis.src[0] + (step - 1)).alu(Ops.IDIV, UOp.const(dtypes.index, step)).simplify()
 
 
 def needed_blocks(chain: Chain, rows: tuple[UOp, UOp], size: int) -> tuple[UOp | None, UOp | int]:
-    """The first block of `size` keys that rows from the first to the last need (None for block 0),
-    and the number of blocks, at least 1.
+    """The range of blocks of `size` keys that a block of rows needs, `rows` being the first and the
+    last one: the first block, None for block 0, and the number of blocks, at least 1.
     """
     blocks = blocks_of(chain.key, size)
     if chain.softmax is not None:
@@ -64,8 +71,8 @@ def needed_blocks(chain: Chain, rows: tuple[UOp, UOp], size: int) -> tuple[UOp |
 def key_bounds(
     expression: UOp, excluded: float, key: UOp, row: UOp, rows: tuple[UOp, UOp]
 ) -> KeyBounds:
-    """The bounds of the keys for which `expression` is not `excluded` in all of `rows`, the first
-    and the last one of a block.
+    """Bounds of the keys that a block of rows needs. Outside of them, `expression` is `excluded`
+    for every row from `rows[0]` to `rows[1]`.
     """
     bounds = KeyBounds()
     for condition, holds in excluding(expression, excluded):
@@ -77,7 +84,9 @@ def key_bounds(
 
 
 def _add_bound(bounds: KeyBounds, form: Affine, key: UOp, row: UOp, rows: tuple[UOp, UOp]) -> None:
-    """Add the bound of the keys for which `form > 0`, which excludes a key, fails in some row."""
+    """Add the bound that follows from a mask that excludes a key where `form > 0`. The key is
+    needed if `form <= 0` for some row of the block.
+    """
     terms = dict(form.terms)
     step, slope = terms.pop(key, 0), terms.pop(row, 0)
     if not step:
@@ -100,7 +109,10 @@ def _number(value: int) -> UOp:
 
 
 def excluding(node: UOp, excluded: float) -> Iterator[tuple[UOp, bool]]:
-    """Conditions, and the value for which each makes an expression `excluded`."""
+    """Pairs `(condition, value)`: where the condition has that value, `node` is `excluded`.
+
+    `exp(where(c, -inf, x)) * y` is 0 where c is True: yields `(c, True)` for `excluded` 0.
+    """
     if node.op is Ops.WHERE:
         condition, yes, no = node.src
         if _is_constant(yes, excluded):

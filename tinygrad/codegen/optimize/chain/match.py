@@ -1,8 +1,12 @@
-"""Chains: reductions of an expression that contains products, such as attention.
+"""Match chains: reductions of an expression that contains products, such as attention.
 
-A chain is `out[row, column] = sum over k of weight[row, k] * value[k, column]`, or a sum or maximum
-of `weight[row, k]`, where `weight` is elementwise in products `sum over e of a[row, e] * b[k, e]`.
-The weights may be the exponentials of a softmax, divided by their sum over k.
+A chain is `out[row, column] = sum over key of weight[row, key] * value[key, column]`, or a sum or
+maximum of `weight[row, key]`. The weights are elementwise in products
+`sum over depth of a[row, depth] * b[key, depth]`. They may be a softmax over keys.
+
+Example: attention `softmax(q @ k.T) @ v`. `products` is the one reduction `q @ k.T`, its axis is
+the depth, `weight` is the softmax and `value` is v. In the gradient of v, the roles of rows and
+keys are exchanged, and the weights are loaded statistics and one product.
 """
 
 from __future__ import annotations
@@ -22,15 +26,21 @@ from tinygrad.uop.ops import AxisType, UOp
 
 @dataclass(frozen=True)
 class Chain:
-    """The parts of a chain. `value` is None where the weights themselves are reduced."""
+    """The parts of a chain."""
 
     store: UOp
+    """The store of the result."""
     reduce: UOp
+    """The outer reduction, over keys."""
     weight: UOp
     value: UOp | None
+    """What the weights are multiplied by; None if the weights themselves are reduced."""
     products: tuple[UOp, ...]
+    """The inner reductions: products of rows and keys, in `weight`."""
     row: UOp
+    """The output loop over rows, which is blocked. Further loops of the weights are batch loops."""
     columns: tuple[UOp, ...]
+    """The output loops that `value` has and `weight` has not."""
     softmax: Softmax | None
 
     @property
@@ -40,7 +50,9 @@ class Chain:
 
 
 def find_chain(nest: Nest) -> Chain | None:
-    """The chain of a nest, or None. Other stores of the nest hold statistics of its softmax."""
+    """The chain of a nest; None if it is none. Further stores of the nest are the maximum and the
+    sum of its softmax.
+    """
     return chain_of_stores(nest.stores)
 
 
@@ -150,8 +162,8 @@ def _is_product(reduce: UOp, key: UOp, free: FreeRanges) -> bool:
 
 
 def join_statistics(groups: list[list[UOp]]) -> list[list[UOp]]:
-    """Groups of stores, in which stores of the maximum and the sum of a softmax are in the group of
-    the chain that computes them anyway.
+    """Join groups of stores: a store of the maximum or the sum of a softmax goes to the group of
+    the chain that computes it anyway.
     """
     for group in groups if len(groups) > 1 else ():
         chain = chain_of_stores(group) if len(group) == 1 else None
@@ -174,7 +186,9 @@ def join_statistics(groups: list[list[UOp]]) -> list[list[UOp]]:
 
 
 def _as_statistic(store: UOp, chain: Chain, softmax: Softmax) -> UOp | None:
-    """A store of a statistic of the softmax of a chain, over the loops of the chain."""
+    """`store` in the loops of the chain, if it stores the maximum or the sum of its softmax; None
+    otherwise.
+    """
     total = softmax.total
     if total is None:
         total = softmax.exponential.reduce(chain.key, arg=Ops.ADD)

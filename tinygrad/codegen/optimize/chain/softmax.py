@@ -1,8 +1,12 @@
-"""The softmax in the weights of a chain.
+"""Match the softmax in the weights of a chain.
 
-In: the weights, an expression in scores, and the reductions in it over whole rows. Out: the nodes
-that are the parts of a softmax: the scores, their maximum, the exponentials of the difference, and
-their sum, by which the weights may be divided.
+In: the weights, and the reductions in them that do not depend on the key. Out: the nodes of the
+softmax: the scores, their maximum, the exponentials of the difference, and their sum, by which the
+weights may be divided.
+
+Example: the weights `where(keep, exp(s - max(s)) / sum(exp(s - max(s))), 0) * 1.25` of a dropout
+after a softmax match. From the weights down to the exponential, the steps are MUL, WHERE and a
+division: all are linear in the exponential.
 """
 
 from __future__ import annotations
@@ -31,12 +35,14 @@ class Softmax:
     """Whether the weights are divided by that sum."""
 
     def exponential_of(self, score: UOp, maximum: UOp) -> UOp:
-        """The exponential of a score with a maximum, such as that of the keys so far."""
+        """The exponential of `score` minus `maximum`, such as the maximum so far."""
         return self.exponential.substitute({self.scores: score, self.maximum: maximum})
 
 
 def find_softmax(weight: UOp, key: UOp, statistics: list[UOp]) -> Softmax | None:
-    """The softmax in an expression with these reductions of whole rows."""
+    """The softmax in `weight`, of which `statistics` are the reductions that do not depend on
+    `key`; None if they are anything but its maximum and its sum.
+    """
     maxima = [u for u in statistics if u.arg is Ops.MAX]
     totals = [u for u in statistics if u.arg is Ops.ADD]
     if len(maxima) != 1 or len(totals) > 1 or len(maxima) + len(totals) < len(statistics):
@@ -79,14 +85,14 @@ def _scores_of(exponential: UOp, maximum: UOp) -> UOp | None:
 
 
 def _is_maximum(node: UOp, maximum: UOp) -> bool:
-    """Whether a node is `maximum`, or that with the lowest number as its lower bound."""
+    """Whether a node is `maximum`, or `max(maximum, lowest finite number)`."""
     if node.op is Ops.MAX and node.src[1].op is Ops.CONST:
         return node.src[0] is maximum and node.src[1].arg == lowest(node.dtype)
     return node is maximum
 
 
 def linear_steps(weight: UOp, exponential: UOp, total: UOp | None) -> list[UOp] | None:
-    """The ops from `weight` down to `exponential`, in which it is linear; None if it is not."""
+    """The ops from `weight` down to `exponential`; None if one of them is not linear in it."""
     steps: list[UOp] = []
     node = weight
     while node is not exponential:
@@ -99,8 +105,8 @@ def linear_steps(weight: UOp, exponential: UOp, total: UOp | None) -> list[UOp] 
 
 
 def _is_linear(node: UOp, side: int, total: UOp | None) -> bool:
-    """Whether an op is linear in its operand number `side`. Of the others, none may contain the
-    total, but as the divisor.
+    """Whether an op is linear in operand `side`. The other operands must not contain `total`,
+    except as the divisor.
     """
     if node.op is Ops.CAST:
         return dtypes.is_float(node.dtype)

@@ -1,9 +1,14 @@
-"""Compute a block of rows of a chain of products with matrix instructions.
+"""The program of a thread block that computes a block of rows of a chain with matrix instructions.
 
-In: a `MatrixChain` and the tile that was chosen. Out: the stores of the nest. The weights are the
-left operand of an instruction. Lanes read it from where the products in the weights were summed, if
-the lane maps of both agree, and else from shared memory. Those of MFMA agree where rows and columns
-are exchanged.
+In: a `MatrixChain` and its `ChainTile`. Out: the stores of the nest.
+
+The weights are the left operand of the second product. Each lane has the accumulators of the first
+product in registers. If the instruction expects its left operand in the same lanes
+(`MatrixInstruction.reads_sums`), the weights never leave the registers; otherwise they pass through
+shared memory. For MFMA, the lanes are the same after the operands are exchanged (transposed).
+
+Example: attention with 64 rows, 64 keys a step and heads of 128, by 4 warps and an instruction of
+16 x 8 x 16. Each warp has 16 rows: 1 x 8 accumulator tiles of scores, 1 x 16 of the output.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ HALF_BITS = 16
 
 
 class ChainBlock(ChainRegisters):
-    """The nest of a chain while a tile is applied to it."""
+    """Builds the program of a thread block and replaces the nest by it."""
 
     def __init__(self, nest: Nest, found: MatrixChain, tile: ChainTile) -> None:
         super().__init__(nest, found, tile)
@@ -66,7 +71,7 @@ class ChainBlock(ChainRegisters):
         )
 
     def build(self) -> None:
-        """Replace the nest."""
+        """Replace the loops of the nest by the tiled program."""
         rows, memory = self.fill_shared_memory()
         scores = [self.product(i, rows[i], memory[i]) for i in range(len(rows))]
         sums = self.cleared(self.tiles[0] * self.tiles[2] * self.instruction.c.count, self.thread)
@@ -92,13 +97,13 @@ class ChainBlock(ChainRegisters):
     def shared(
         self, operand: UOp, outer: FlatAxis, deep: FlatAxis, size: tuple[int, int, int]
     ) -> SharedTile:
-        """The tile of an operand in shared memory, as bits."""
+        """The tile of an operand in shared memory, as the bit type that instructions read."""
         bits = self.instruction.bits
         operand = operand if operand.dtype is bits else operand.bitcast(bits)
         return shared_tile(operand, bits, outer, deep, size, self.factory.number(), FreeRanges())
 
     def fill(self, memory: Memory, step: UOp, condition: UOp | None) -> list[UOp]:
-        """The stores of one stage of the operands of the keys, and of the values."""
+        """The stores that fill one stage with a block of keys and values."""
         stage, block, zero = divided(step, self.tile.stages)[1], self.key_block(step), _zero()
         places = [*((tile, block, zero) for tile in self.key_tiles), (self.value_tile, zero, block)]
         return [
@@ -107,7 +112,9 @@ class ChainBlock(ChainRegisters):
         ]
 
     def fill_shared_memory(self) -> tuple[Memory, Memory]:
-        """The operands of the rows, and those of the keys of a step, as they may be read."""
+        """Fill shared memory. Returns the operands of the rows and those of the keys and values of
+        one step; a read of them waits until they are filled.
+        """
         rows = tuple([tile.memory for tile in self.row_tiles])
         stores = [
             tile.fill(x, self.thread, self.row_block, _zero(), _zero(), None, self.factory)
@@ -134,8 +141,8 @@ class ChainBlock(ChainRegisters):
         return FragmentSource(tile, memory, stage, self.instruction, side, self.lane)
 
     def fragments(self, source: FragmentSource, first: UOp, repeats: int, inner: UOp) -> UOp:
-        """The address of fragments, loaded to registers in each step of `inner`; `first` is the
-        position along the outer axis.
+        """Load `repeats` fragments to registers in each step of `inner`, from position `first` of
+        the outer axis. Returns the address of the registers.
         """
         dtype = source.dtype
         registers = self.registers(dtype.scalar(), repeats * dtype.count, inner)
@@ -144,7 +151,7 @@ class ChainBlock(ChainRegisters):
         return registers.memory.after(loaded)
 
     def product(self, number: int, rows: UOp, keys: UOp) -> RegisterArray:
-        """The sums of a product in the weights."""
+        """The accumulators of product `number` of the weights, such as q @ k.T, for one step."""
         x = self.instruction
         steps = self.depths[number] // x.k
         source = self.source(self.row_tiles[number], rows, 0)
@@ -183,8 +190,8 @@ class ChainBlock(ChainRegisters):
         own: list[UOp],
         inside: Sequence[UOp] = (),
     ) -> None:
-        """Add products to sums, in each step of the loops `own` and for all tiles; `inside` of
-        others.
+        """Emit `sums[tile] += a @ b` in the loops `own` and over both tile axes. `inside` are loops
+        around these, which a later store to `sums` closes.
         """
         own = [*own, *tiles]
         loops = [*inside, *own]
@@ -193,8 +200,9 @@ class ChainBlock(ChainRegisters):
         sums.store(place, multiply(self.instruction, *operands, c), *own, after=loops)
 
     def inner(self, steps: int, in_registers: bool) -> UOp:
-        """A loop along a reduction, unrolled if an operand is in registers. Others are not if steps
-        are long, as of multiply-adds, or registers are needed for what is copied to shared memory.
+        """A loop along a reduction axis. It is unrolled if an operand is in registers, whose index
+        must be constant. Otherwise it stays a loop where unrolling would cost too much: long
+        bodies of multiply-adds, or targets that copy to shared memory through registers.
         """
         has_room = self.nest.renderer.target.has_async_copy and self.instruction.name
         kind = AxisType.TILE if in_registers or has_room else AxisType.REDUCE
@@ -208,9 +216,9 @@ class ChainBlock(ChainRegisters):
         memory: UOp,
         is_last: bool = True,
     ) -> Sequence[UOp]:
-        """Add the products of the weights, of which parts are in arrays, and the values of a block
-        of keys. The last products of a step are those that the next one adds to. Returns the
-        stores of the weights.
+        """Emit `sums += weights @ values` for a block of keys. `parts` are the nodes of `weight`
+        that are in register arrays. `is_last` says that no later product of this step adds to
+        `sums`, so that the next step continues from here. Returns the stores of the weights.
         """
         x = self.instruction
         inner = self.inner(self.tile.keys // x.k, x.reads_sums)
@@ -238,8 +246,10 @@ class ChainBlock(ChainRegisters):
     def accumulate_terms(
         self, sums: RegisterArray, parts: dict[UOp, RegisterArray], weight: UOp, memory: UOp
     ) -> None:
-        """Add the products of weights that are wider than the operands of the instruction: first of
-        the rounded weights, then of the rounding error, and so on.
+        """Emit `sums += weights @ values` for weights that are wider than the operands. A weight is
+        split into narrow terms: the rounded weight, the rounded error of that, and so on.
+
+        Example, with operands of 2 decimal digits: 3.14159 = 3.1 + 0.041 + 0.00059.
         """
         rest = next(iter(parts.values()))
         own, place, _ = self.elements(1)
@@ -258,7 +268,9 @@ class ChainBlock(ChainRegisters):
             rest.store(place, left, *own, after=[*own, *stores])
 
     def narrow_weights(self, parts: dict[UOp, RegisterArray], weight: UOp) -> RegisterArray:
-        """The weights as the left operand of instructions, in registers."""
+        """The weights as the left operand of instructions, in registers: each lane converts its own
+        accumulators, and packs neighbours into one register.
+        """
         x = self.instruction
         dtype = x.fragment(x.a).scalar()
         together = dtype.itemsize // x.bits.itemsize
@@ -279,7 +291,9 @@ class ChainBlock(ChainRegisters):
     def shared_weights(
         self, parts: dict[UOp, RegisterArray], weight: UOp
     ) -> tuple[SharedTile, UOp]:
-        """The weights in shared memory, and the store of those of a lane."""
+        """The weights in shared memory, for instructions that read their left operand in other
+        lanes than they sum in; and the store by which each lane writes its own.
+        """
         x, rows, keys = self.instruction, self.tile.rows, self.tile.keys
         shared = SharedTile(
             weight, x.bits, self.rows, self.keys, rows, keys, 1, self.factory.number(), True, 1
@@ -301,7 +315,9 @@ class ChainBlock(ChainRegisters):
     def narrow_weight(
         self, arrays: dict[UOp, RegisterArray], weight: UOp, element: list[UOp]
     ) -> UOp:
-        """The bits of a weight as an operand, 0 for a key past the end."""
+        """The bits of a weight as an operand; 0 for a key past the end, unless the softmax already
+        made its exponential 0.
+        """
         row_tile, row, tile, neighbour = element
         key = self.key_number(tile, neighbour)
         place = self.place(element, 1)
@@ -314,7 +330,9 @@ class ChainBlock(ChainRegisters):
         return value if value.dtype is bits else value.bitcast(bits)
 
     def result(self, sums: RegisterArray, stored: dict[UOp, RegisterArray]) -> UOp:
-        """The store of the result, whose sums are divided by the total of a softmax."""
+        """The store of the result. Sums are divided by the sum of exponentials, which is in
+        `stored`, if the softmax divides.
+        """
         chain, columns = self.chain, self.found.columns
         address, value = chain.store.src[:2]
         widest = self.instruction.c.contiguous(1)
@@ -347,7 +365,9 @@ class ChainBlock(ChainRegisters):
         return address.store(value, *self.grid, self.thread, *own)
 
     def statistic(self, store: UOp, found: RegisterArray) -> UOp:
-        """A store of a statistic of each row, by one lane of those that share it."""
+        """The store of a statistic of each row, such as its maximum. All lanes of a row hold it;
+        the first of them stores it.
+        """
         row_tile, row = self.loops(self.tiles[0], self.lane_rows)
         number = self.row_number(row_tile, row)
         is_first = lane_position(self.instruction.c.lanes, self.lane, 1) < 1
@@ -358,7 +378,7 @@ class ChainBlock(ChainRegisters):
 
 
 def _hole(part: UOp) -> UOp:
-    """What stands for a part of an expression while its ranges are replaced."""
+    """A placeholder for a subexpression while the loop counters around it are substituted."""
     return UOp(Ops.NOOP, part.dtype, (), -1)
 
 

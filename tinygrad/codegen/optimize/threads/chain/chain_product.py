@@ -1,18 +1,19 @@
-"""Compute a chain of products with matrix instructions or multiply-adds, its weights in registers.
+"""Attention with the scores in registers, by matrix instructions or multiply-adds.
 
-Before: a nest that is one `Chain`, as attention or its gradients. After, for blocks of rows in a
-grid, each warp with rows of its own:
+Follows FlashAttention-2 (arXiv:2307.08691). Before: a nest that is one `Chain`, such as attention
+or one of its gradients. After: a grid of blocks of rows. Each warp has rows of its own and runs
 
     for block of keys:
-        score[...] = 0; score[...] += rows @ keys         instructions
+        score[...] = 0; score[...] += rows @ keys         matrix instructions
         weight[...] = f(score[...])                       in place, with a running softmax
-        sums[...] += narrow(weight[...]) @ values         instructions
+        sums[...] += narrow(weight[...]) @ values         matrix instructions
     out[...] = sums[...] / total
 
-The weights are read from the registers where the instruction summed the scores, if its operand is
-there too, and else from shared memory. A float32 weight of bfloat16 values, as in the gradients of
-scores, is three bfloat16 numbers that are multiplied one after the other, so nothing is rounded.
-Operands of the keys pass through stages of shared memory. As FlashAttention-2 (arXiv:2307.08691).
+- The second product reads the weights from the registers that hold the scores, if the lane maps of
+  the instruction agree, and else through shared memory.
+- Gradients multiply float32 weights by bfloat16 values. A weight is split into three bfloat16 terms
+  that add up to it, one product each, so that nothing is rounded.
+- The operands of the keys pass through several stages of shared memory, filled ahead.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from tinygrad.renderer.matrix_instruction import MatrixInstruction
 
 
 def tile_chain_product(nest: Nest, chain: Chain) -> bool:
-    """Compute the chain in registers if the target can; returns whether it does."""
+    """Replace the nest of a chain, if the target has lanes that exchange values and a tile fits.
+    Returns whether it did.
+    """
     found = _matrix_chains(nest, chain)
     tile = nest.choose(_tiles(nest, found))
     if tile is None:
@@ -46,7 +49,7 @@ def chain_options(nest: Nest, chain: Chain) -> tuple[ChainTile, ...]:
 
 
 def _matrix_chains(nest: Nest, chain: Chain) -> dict[MatrixInstruction, MatrixChain]:
-    """The chain by the instructions that can compute it."""
+    """For each instruction that can compute the chain, the operands that it reads."""
     target = nest.renderer.target
     # lanes exchange the maxima and the sums of rows
     if target.warp == 1 or not all(map(is_static, (*chain.store.src[2:], chain.key))):

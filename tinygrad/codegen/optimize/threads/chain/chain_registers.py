@@ -1,7 +1,11 @@
-"""The sums of a block of rows of a chain in the registers of lanes.
+"""The map from elements of a chain's tile to the registers of lanes.
 
-Lanes hold weights as the instruction leaves its sums, of `tiles` instructions along the rows and
-the keys; sums over keys likewise along the rows and the columns.
+A warp computes `tiles = (along rows, along keys, along columns)` instructions. Its scores are
+`tiles[0] x tiles[1]` accumulators, its output `tiles[0] x tiles[2]`. A lane holds `c.count`
+elements of each: `lane_rows` rows of `lane_columns` columns.
+
+Example: `mma.m16n8k16` has 16 x 8 accumulators for 32 lanes. Lane 5 holds columns 2 and 3 of rows 1
+and 9, so `c.count` is 4, `lane_rows` 2 and `lane_columns` 2. Lanes 4 to 7 share these rows.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from tinygrad.uop.ops import AxisType, UOp
 
 
 class ChainRegisters:
-    """The loops of a block of a chain, and where lanes have its elements."""
+    """The loops of a thread block, and the row, key or column of each register of each lane."""
 
     def __init__(self, nest: Nest, found: MatrixChain, tile: ChainTile) -> None:
         self.nest, self.found, self.tile = nest, found, tile
@@ -47,39 +51,43 @@ class ChainRegisters:
         self.lane_rows = x.c.count // self.lane_columns
 
     def loops(self, *sizes: int) -> list[UOp]:
-        """New loops that are unrolled."""
+        """New loops of kind TILE, which are unrolled."""
         return [self.factory.new(n, AxisType.TILE) for n in sizes]
 
     def registers(self, dtype: DType, size: int, *before: UOp) -> RegisterArray:
-        """An array of registers, a new one in each step of the loops `before`."""
+        """An array of `size` registers in each lane, a new one in each step of the loops
+        `before`.
+        """
         return RegisterArray(dtype, size, self.factory.number(), *before)
 
     def cleared(self, size: int, loop: UOp, value: float = 0) -> RegisterArray:
-        """Sums that hold a value at the beginning of each step of a loop."""
+        """Accumulators that are set to `value` at the start of each step of `loop`."""
         array = self.registers(self.instruction.accumulator, size, loop)
         (element,) = self.loops(size)
         array.store(element, UOp.const(array.dtype, value), element)
         return array
 
     def elements(self, along: int) -> tuple[list[UOp], UOp, UOp]:
-        """Loops over the sums of a lane, in rows and then along the keys (1) or columns (2): row
-        tile, row, tile, neighbour; the place of a sum in its array and of its row in others.
+        """Loops over the accumulators of a lane, those of scores (`along` 1) or of outputs (2).
+
+        Returns the loops `(row tile, row, tile, neighbour)`, the position of an accumulator in its
+        array, and the position of its row in arrays with one element a row.
         """
         own = self.loops(self.tiles[0], self.lane_rows, self.tiles[along], self.lane_columns)
         return own, self.place(own, along), own[0] * self.lane_rows + own[1]
 
     def place(self, own: list[UOp], along: int) -> UOp:
-        """The place of a sum."""
+        """The position of an accumulator in its array, row tiles outermost."""
         row_tile, row, tile, neighbour = own
         first = (row_tile * self.tiles[along] + tile) * self.instruction.c.count
         return first + row * self.lane_columns + neighbour
 
     def row_number(self, row_tile: UOp, row: UOp) -> UOp:
-        """The number of a row of a lane."""
+        """The row of the chain that a lane holds as `row` of a row tile."""
         return collect(self.row_block * self.tile.rows + self.row_in_block(row_tile, row))
 
     def row_in_block(self, row_tile: UOp, row: UOp) -> UOp:
-        """The number of a row of a lane, in the block."""
+        """The same, relative to the first row of the thread block."""
         c = self.instruction.c
         inside = lane_position(c.lanes, self.lane, 0)
         held = lane_position(c.registers, row * self.lane_columns, 0)
@@ -87,24 +95,26 @@ class ChainRegisters:
         return collect(number * self.instruction.m + inside + held)
 
     def column_number(self, tile: UOp, neighbour: UOp) -> UOp:
-        """The number of a key or a column of a lane, in the block."""
+        """The key or column that a lane holds as `neighbour` of a tile, relative to the first of
+        the block.
+        """
         c = self.instruction.c
         inside = lane_position(c.lanes, self.lane, 1)
         held = lane_position(c.registers, neighbour, 1)
         return collect(tile * self.instruction.n + inside + held)
 
     def key_number(self, tile: UOp, neighbour: UOp) -> UOp:
-        """The number of a key of a lane."""
+        """The key of the chain that a lane holds as `neighbour` of a tile in this step."""
         first = self.key_block(self.step) * self.tile.keys
         return collect(first + self.column_number(tile, neighbour))
 
     def key_block(self, step: UOp) -> UOp:
-        """The number of the block of keys of a step."""
+        """The block of keys that a step computes; steps skip blocks before `first_block`."""
         return step if self.first_block is None else self.first_block + step
 
     def at(self, node: UOp, held: dict[UOp, UOp], row: UOp, key: UOp | None = None) -> UOp:
-        """An expression for a row and a key, where parts of it are `held` in registers. Nothing
-        past the end of either axis is loaded.
+        """The expression `node` for one row and key. Its subexpressions in `held` are replaced by
+        their registers. Loads past the end of either axis are masked.
         """
         holes = {part: UOp(Ops.NOOP, part.dtype, (), i) for i, part in enumerate(held)}
         table = {self.chain.row: row}
@@ -117,17 +127,19 @@ class ChainRegisters:
         return value.substitute({holes[part]: x for part, x in held.items()})
 
     def row_exists(self, row: UOp) -> UOp | None:
-        """The condition that a row is not past the end."""
+        """The condition that a row is not past the end; None if blocks divide the rows."""
         return None if self.rows.divides(self.tile.rows) else row < self.rows.size
 
     def key_exists(self, key: UOp | None) -> UOp | None:
-        """The condition that a key is not past the end."""
+        """The condition that a key is not past the end; None if blocks divide the keys."""
         if key is None or self.keys.divides(self.tile.keys):
             return None
         return key < self.keys.size
 
     def over_lanes(self, value: UOp, op: Ops) -> UOp:
-        """The reduction of a value over the lanes that share a row, by a butterfly of shuffles."""
+        """The reduction of a value over the lanes that share a row, by a butterfly of shuffles.
+        With 4 lanes, each combines its value with that of lane ^ 1, and the result with lane ^ 2.
+        """
         for bit, step in enumerate(self.instruction.c.lanes):
             if step[0] == 0:
                 other = self.lane.alu(Ops.XOR, index_const(1 << bit))

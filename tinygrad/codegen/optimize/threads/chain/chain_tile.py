@@ -1,8 +1,11 @@
-"""Choose the tile of a chain of products on a GPU: the options of a kernel, and their cost.
+"""Choose the tile of a chain of products on a GPU: enumerate the tiles that fit, and rank them.
 
-In: the sizes of a chain and the target. Out: a `ChainTile`, a frozen list of decisions. A block of
-threads computes some rows, each warp rows of its own. The products of these rows and a block of
-keys, and the sums over keys, are in registers; blocks of keys pass through shared memory.
+In: the sizes of a chain and the target. Out: a `ChainTile`, a frozen list of decisions. A thread
+block computes some rows, each warp rows of its own. The scores of these rows and a block of keys,
+and the accumulators of the output, are in registers. Blocks of keys pass through shared memory.
+
+Example: 4 warps, 1 instruction of 16 rows a warp, 64 keys a step are 64 rows a block. With 4,096
+rows, 8 heads and batch 2, the grid has 4,096 / 64 * 16 = 1,024 blocks.
 """
 
 from __future__ import annotations
@@ -27,19 +30,22 @@ from tinygrad.renderer import Target
 from tinygrad.renderer.matrix_instruction import MatrixInstruction
 
 WARPS = (8, 4, 2, 1)
-# instructions of a warp along the rows, and keys of a step; then those of multiply-adds
+# choices for matrix instructions, then for multiply-adds: instructions of a warp along the rows,
+# and keys of a step
 REPEATS = (2, 1), (8, 4, 2)
 KEYS = (128, 64, 32), (64, 32)
-# stages that are filled asynchronously, or by all threads
+# choices of stages with asynchronous copies, then without
 STAGES = (3, 2), (2, 1)
-# what a multiprocessor computes in a cycle, and operations of an element of the weights
+# elementwise operations that a multiprocessor computes in a cycle; those for a weight; those for a
+# row in each step
 OPERATIONS_PER_CYCLE = 128.0
 WEIGHT_OPERATIONS = 24.0
 ROW_OPERATIONS = 64.0
-# cycles of one step, of which other warps hide a part, and of the first loads of a block
+# the latency of one step in cycles, of which other warps hide a part, and that of the first loads
+# of a block
 STEP_CYCLES = 600.0
 BLOCK_CYCLES = 3000.0
-# fragments of keys that are live at a time, where loops are unrolled
+# estimated fragments of keys that are in registers at a time, in unrolled loops
 LIVE_FRAGMENTS = 8
 
 
@@ -51,13 +57,13 @@ class ChainSize:
     keys: int
     columns: int
     depths: tuple[int, ...]
-    """The reductions of the products in the weights."""
+    """For each product in the weights, the size of its reduction axis, such as the head size."""
     batch: int
     terms: int = 1
-    """How often the weights are multiplied, a part of their bits each time."""
+    """The narrow terms into which a weight is split, each multiplied once (`matrix_chain.py`)."""
 
     def padded(self, instruction: MatrixInstruction) -> ChainSize:
-        """The size with depths and columns that are multiples of the instruction's."""
+        """The size with depths and columns rounded up to multiples of the instruction's."""
         depths = tuple([_multiple(x, instruction.k) for x in self.depths])
         # matrices are loaded by pairs
         columns = _multiple(self.columns, instruction.n * (1 + instruction.loads_matrices))
@@ -70,7 +76,7 @@ class ChainTile:
 
     instruction: MatrixInstruction
     warps: int
-    """Warps of a block, which are along the rows."""
+    """Warps of a thread block. Each has rows of its own."""
     repeats: int
     """Instructions of a warp along the rows."""
     keys: int
@@ -91,7 +97,9 @@ class ChainTile:
         return self.warps * self.instruction.lanes
 
     def resources(self, size: ChainSize) -> Resources:
-        """What a block needs, for a padded size; registers are an estimate."""
+        """Threads, registers a thread (estimated) and bytes of shared memory of a thread block, for
+        a padded size.
+        """
         x = self.instruction
         itemsize = x.operand.itemsize
         lines = [(self.rows, depth) for depth in size.depths]
@@ -125,7 +133,7 @@ class ChainTile:
 def candidates(
     instruction: MatrixInstruction, size: ChainSize, target: Target
 ) -> Iterator[ChainTile]:
-    """The tiles that fit the target, for a padded size."""
+    """The tiles of which at least one thread block fits a multiprocessor, for a padded size."""
     is_own = not instruction.name
     holds = (False,) if is_own else (True, False)
     choices = REPEATS[is_own], KEYS[is_own], STAGES[not target.has_async_copy], holds
@@ -136,7 +144,9 @@ def candidates(
 
 
 def cost(tile: ChainTile, size: ChainSize, target: Target) -> float:
-    """An estimate of the cycles of the whole chain."""
+    """The estimated cycles of the kernel. A step takes as long as the busiest of arithmetic, shared
+    memory and the cache, and the latency that resident warps do not hide.
+    """
     x = tile.instruction
     blocks = size.batch * ceildiv(size.rows, tile.rows)
     resident = min(resident_blocks(tile.resources(size), target), ceildiv(blocks, target.units))
@@ -172,8 +182,9 @@ def cost(tile: ChainTile, size: ChainSize, target: Target) -> float:
 def rank_chain_tiles(
     sizes: tuple[tuple[MatrixInstruction, ChainSize], ...], target: Target, threads: int | None
 ) -> tuple[ChainTile, ...]:
-    """The tiles that fit, that of least cost first; with `threads`, only blocks of that size. Those
-    of matrix instructions, of which each has the size of a chain, are before others.
+    """The tiles that fit: those of matrix instructions before those of multiply-adds, and then by
+    cost. `sizes` has the size of the chain for each instruction. `threads`, if given, is the size
+    of a thread block.
     """
     found = [
         (not x.name, cost(tile, padded, target), tile)

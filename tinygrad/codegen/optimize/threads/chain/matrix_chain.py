@@ -1,7 +1,7 @@
-"""Chains whose products a matrix instruction, or multiply-adds described as one, computes.
+"""Find the operands of a chain for a matrix instruction, or for multiply-adds described as one.
 
-In: a `Chain`. Out: a `MatrixChain`, or None if the operands have other dtypes or depend on other
-loops.
+In: a `Chain` and an instruction. Out: a `MatrixChain`, or None if an operand has another dtype than
+the instruction reads, or depends on loops that the instruction does not have.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MatrixChain:
     value: UOp
     columns: FlatAxis
     terms: int
-    """The narrow floats whose sum is a weight, which are multiplied one after the other."""
+    """The number of narrow floats into which a weight is split; each is multiplied once."""
 
     @property
     def size(self) -> ChainSize:
@@ -60,7 +60,9 @@ class MatrixChain:
 
 
 def chain_instructions(target: Target) -> tuple[MatrixInstruction, ...]:
-    """What can compute chains: matrix instructions, and multiply-adds."""
+    """The matrix instructions of the target that chains may use, each in the better of its two
+    orientations; then multiply-adds.
+    """
     usable = [
         x for x in target.matrix if not x.reads_shared and (ALLOW_TF32 or not x.rounds_operands)
     ]
@@ -69,12 +71,14 @@ def chain_instructions(target: Target) -> tuple[MatrixInstruction, ...]:
 
 
 def _exchanges(x: MatrixInstruction) -> tuple[bool, int]:
-    """Whether weights pass through shared memory, and among how many lanes those of a row are."""
+    """The order of preference of orientations: weights that stay in registers first, then few
+    shuffles for each row, one for each bit of the lane number that selects a column.
+    """
     return not x.reads_sums, sum(step[1] > 0 for step in x.c.lanes)
 
 
 def find_matrix_chain(chain: Chain, x: MatrixInstruction) -> MatrixChain | None:
-    """The chain, if an instruction can compute it."""
+    """The operands of the chain for instruction `x`; None if it cannot compute the chain."""
     if chain.value is None or chain.reduce.dtype is not x.accumulator:
         return None
     outside = chain.reduce.src[1:-1]
@@ -94,9 +98,10 @@ def find_matrix_chain(chain: Chain, x: MatrixInstruction) -> MatrixChain | None:
 
 
 def terms_of(weight: UOp, x: MatrixInstruction) -> int:
-    """The number of narrow floats whose sum is a weight exactly; 0 if none is.
+    """The number of operands of the instruction whose sum is exactly a weight; 0 if there is none.
 
-    A float32 is three of bfloat16, which has the same exponents and a third of the bits.
+    A float32 is the sum of three bfloat16 numbers: its 24 significant bits are 3 * 8, and the
+    exponents have the same range.
     """
     if narrow_operand(weight, x).dtype is x.operand:
         return 1
@@ -105,7 +110,9 @@ def terms_of(weight: UOp, x: MatrixInstruction) -> int:
 
 
 def narrow_operand(operand: UOp, x: MatrixInstruction) -> UOp:
-    """The operand before a conversion from a narrow float, which matrix instructions do."""
+    """The source of a cast from the operand dtype of the instruction to that of its accumulator,
+    since the instruction does this cast itself; other operands unchanged.
+    """
     is_wide = operand.op is Ops.CAST and operand.dtype is x.accumulator
     return operand.src[0] if is_wide and operand.src[0].dtype is x.operand else operand
 

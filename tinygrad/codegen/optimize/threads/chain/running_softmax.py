@@ -1,8 +1,9 @@
-"""The running softmax of a chain whose scores are in the registers of lanes.
+"""Online softmax in registers: one step, for a block of rows and a block of keys.
 
-In: the products of a block of rows and keys. Out: exponentials of the scores in their place, minus
-the maxima of the keys so far; sums are scaled by what the maxima grew. See
-`optimize/blocked_chain/online_softmax.py`.
+In: register arrays with the products of the step. Out: the same registers hold `exp(score - max)`,
+where `max` is the maximum of each row so far. If it grew from `old` to `new`, the sum of the row
+and its accumulators are multiplied by `exp(old - new)`. `optimize/blocked_chain/online_softmax.py`
+does the same in scratch memory, and has an example.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from tinygrad.uop.reduction import lowest
 def update_softmax(
     block: ChainRegisters, products: list[RegisterArray], softmax: Softmax, sums: RegisterArray
 ) -> dict[UOp, RegisterArray]:
-    """Make the exponentials of the scores of the first array of products; scale the sums by
-    what the maxima grew. Returns the arrays of the maxima and the sums of each row.
+    """Replace the first array of `products` by the exponentials of the scores, and rescale `sums`
+    to the new maxima. Returns the arrays with the maximum and the sum of exponentials of each row.
     """
     scores, rows = products[0], block.tiles[0] * block.lane_rows
     _make_scores(block, products, softmax)
@@ -53,7 +54,7 @@ def update_softmax(
 
 
 def _make_scores(block: ChainRegisters, products: list[RegisterArray], softmax: Softmax) -> None:
-    """Make scores of products, in the array of the first one."""
+    """Replace the first array of `products` by the scores, -inf for keys past the end."""
     parts = [p.reduce for p in block.found.products]
     own, place, _ = block.elements(1)
     row_tile, row, tile, neighbour = own
@@ -67,7 +68,9 @@ def _make_scores(block: ChainRegisters, products: list[RegisterArray], softmax: 
 
 
 def _largest(block: ChainRegisters, scores: RegisterArray, before: RegisterArray) -> RegisterArray:
-    """The maxima of the rows so far, in every lane of a row."""
+    """The maximum of each row so far: of `before` and of the scores of this step, in all lanes that
+    share the row.
+    """
     rows = block.tiles[0] * block.lane_rows
     largest = block.registers(before.dtype, rows, block.step)
     (row,) = block.loops(rows)
@@ -81,7 +84,9 @@ def _largest(block: ChainRegisters, scores: RegisterArray, before: RegisterArray
 
 
 def _exponential(softmax: Softmax, score: UOp, maximum: UOp) -> UOp:
-    """The exponential of a score with a maximum."""
+    """The exponential of a score minus a maximum, which are values that may contain the scores and
+    the maximum of `softmax`: so both pass through placeholders.
+    """
     holes = [UOp(Ops.NOOP, score.dtype, (), i) for i in range(2)]
     table = {softmax.scores: holes[0], softmax.maximum: holes[1]}
     template = softmax.exponential.substitute(table)
