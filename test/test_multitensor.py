@@ -323,7 +323,7 @@ REDUCTIONS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_reductions_over_every_axis(name: str, layout: Sharding) -> None:

@@ -208,6 +208,7 @@ def test_a_file_that_one_rank_cannot_write_stays_as_it_was(tmp_path: Path) -> No
     assert printed == [["True", "True", "True", "1"], ["True", "False", "True", "1"]]
 
 
+@pytest.mark.slow
 def test_a_launcher_of_another_mpi_is_refused(tmp_path: Path) -> None:
     done = run(tmp_path / "output", "layouts", RANKS="mpi", OMPI_COMM_WORLD_SIZE="2")
     assert done.returncode != 0

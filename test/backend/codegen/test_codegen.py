@@ -106,6 +106,7 @@ def test_matmul_with_batches() -> None:
     check(matmul(20, 33, 24, right="jk", batch=5), matmul_arrays(20, 33, 24, 5))
 
 
+@pytest.mark.slow
 def test_a_very_long_reduction_is_blocked() -> None:
     m, n, k = 200, 48, 9001
     runner = check(matmul(m, n, k, right="jk"), matmul_arrays(m, n, k), tolerance=1e-2)
@@ -862,6 +863,7 @@ def test_a_short_reduction_of_a_function_has_no_more_code_than_a_long_one(op: Op
     assert len(code(10)) <= 1.5 * len(code(300))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(contractions(), st.sampled_from([16, 32, 64]), st.sampled_from([256, 4096, 1 << 18]))
 def test_random_contractions(case: tuple[UOp, Arrays], vector_bytes: int, panel_bytes: int) -> None:

@@ -55,6 +55,7 @@ def test_no_instruction_of_sse4a_is_mixed_with_wide_vectors() -> None:
     assert "+sse4a" not in features or "+avx" not in features
 
 
+@pytest.mark.slow
 def test_a_level_that_the_machine_lacks_is_an_error() -> None:
     if host_cpu().vector_bytes == max(LEVELS.values()):
         pytest.skip("this machine has every level")

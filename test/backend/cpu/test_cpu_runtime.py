@@ -318,6 +318,7 @@ def test_copies_between_cpu_devices_are_exact(size: int, to_offset: int, from_of
     assert set(rest) == {0xAA}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shift", [-64, -1, 1, 64, 4096])
 @pytest.mark.parametrize("size", [100, SERIAL_COPY_BYTES * 2, 33 << 20])
 def test_copies_between_overlapping_views_are_exact(size: int, shift: int):

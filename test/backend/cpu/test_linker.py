@@ -92,6 +92,7 @@ def test_code_is_linked_where_small_holes_are_far_from_large_ones():
     assert output == "7.0\n"
 
 
+@pytest.mark.slow
 def test_a_limit_on_address_space_is_an_out_of_memory_error():
     output = run_script(
         """
@@ -127,6 +128,7 @@ def map_limit() -> int:
     return int(path.read_text()) if path.is_file() else 1 << 62
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(map_limit() > 1 << 18, reason="this system allows too many mappings to use up")
 def test_a_limit_on_mappings_is_an_out_of_memory_error():
     output = run_script(

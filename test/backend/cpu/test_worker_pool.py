@@ -303,6 +303,7 @@ def test_a_program_can_exit_while_kernels_run():
     assert output == "end\n"
 
 
+@pytest.mark.slow
 def test_threads_that_start_together_share_one_pool():
     output = run_python(
         """

@@ -213,7 +213,7 @@ ALIASES = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "program",
     [of_one_value(returned, stored) for returned in ALIASES.values() for stored in (False, True)]

@@ -387,6 +387,7 @@ def gradients_of_arguments(two: bool) -> Program:
     return program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("two", [False, True])
 def test_gradients_are_left_in_the_arguments_of_each_call(two: bool) -> None:
     assert_replays_equal_calls(gradients_of_arguments(two))

@@ -204,6 +204,7 @@ def test_batchnorm_without_affine_and_statistics(training: bool) -> None:
     np.testing.assert_allclose(found, normalized(value, (0, 2, 3)), 1e-4, 1e-4)
 
 
+@pytest.mark.slow
 def test_second_gradient_of_batchnorm() -> None:
     layer = nn.BatchNorm(3)
     value, by, along = np.random.default_rng(0).standard_normal((3, 6, 3, 2))

@@ -271,6 +271,7 @@ def test_muon_takes_orthogonal_steps():
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_muon_trains_vectors_as_adamw_does():
     values = [np.eye(3, 2, dtype=np.float32), np.ones(2, np.float32), np.ones((), np.float32)]
     grads = [np.full_like(x, 0.5) for x in values]
@@ -405,7 +406,7 @@ def test_a_step_after_parameters_were_moved_moves_only_state():
     assert bytes_moved == [3 * param.nbytes() // 2 + 3 * 4, 0, 0]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("make", [momentum, LARS, Adam, LAMB])
 @pytest.mark.parametrize("layout", [DEVICE, *LAYOUTS[:2]])
 @pytest.mark.parametrize("place", [nth(2), Sharding(DEVICES, 0)], ids=["offloaded", "sharded"])

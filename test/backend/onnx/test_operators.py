@@ -494,7 +494,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("case", CASES)
 def test_operator_equals_onnxruntime(case):
     operator, inputs, initializers = CASES[case]

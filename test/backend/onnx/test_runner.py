@@ -322,6 +322,7 @@ def test_a_branch_is_chosen_by_a_known_condition():
     assert runner({"x": Tensor([[1.0, -1.0]])})["y"].tolist() == [[1.0, 1.0]]
 
 
+@pytest.mark.slow
 def test_an_endless_loop_is_refused():
     value = onnx.ValueInfoProto
     body = helper.make_graph(

@@ -152,6 +152,7 @@ def test_second_order_gradients_of_conv2d(name: str, wino: int) -> None:
     close(found[1], first_by_w + second_by_w, 1e-4)
 
 
+@pytest.mark.slow
 def test_the_oracle_of_convolution_equals_torch() -> None:
     torch = pytest.importorskip("torch")
     for name in CONV_CASES:
@@ -274,6 +275,7 @@ def test_conv_transpose2d_and_its_gradients_equal_the_oracle(name: str) -> None:
     assert_equals_oracle(function, (x, w, bias), expected, gradients)
 
 
+@pytest.mark.slow
 def test_the_oracle_of_the_transpose_equals_torch() -> None:
     torch = pytest.importorskip("torch")
     # torch refuses these two forms of padding
@@ -351,7 +353,7 @@ WINOGRAD_CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", WINOGRAD_CASES)
 def test_winograd_and_its_gradients_equal_the_direct_form(name: str) -> None:
     options = dict(WINOGRAD_CASES[name])

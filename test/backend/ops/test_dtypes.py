@@ -119,6 +119,7 @@ def test_integers_in_floats_saturate_when_they_are_cast_to_narrow_integers() -> 
     assert x.cast(dtypes.uint8).tolist() == [255, 127, 200, 44, 212]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("source", [d for d in dtypes.all if d is not dtypes.bool], ids=repr)
 def test_bitcasts_to_every_dtype(source: DType) -> None:
     values = values_of(source)
@@ -160,6 +161,7 @@ def test_arithmetic_of_floats_is_rounded_to_the_dtype(dtype: DType) -> None:
     assert_same(x.maximum(y).numpy(), np.maximum(a.astype(wide), b.astype(wide)).astype(kind))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", dtypes.all, ids=repr)
 def test_sums_are_accumulated_in_the_wide_type(dtype: DType) -> None:
     # 600 exceeds 8 bits, and bfloat16 cannot count to it by ones

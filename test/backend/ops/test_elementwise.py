@@ -191,6 +191,7 @@ OF_FLOATS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", OF_FLOATS)
 def test_functions_of_floats_do_not_wrap_around_on_integers(name: str) -> None:
     small = np.array([0, 1, 1])

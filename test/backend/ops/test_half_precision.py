@@ -68,7 +68,7 @@ def check(function: Callable[[Tensor], Tensor], value: Tensor) -> None:
     np.testing.assert_allclose(a, b, rtol=4 * steps, atol=4 * steps * np.nanmax(np.abs(b)))
 
 
-@pytest.mark.sample(9, values=False)
+@pytest.mark.sample(18, values=False)
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("name", [*ELEMENTWISE, *REDUCING])
 def test_composite_functions_round_once(name: str, dtype: DType) -> None:

@@ -65,7 +65,7 @@ def test_qr(shape: tuple[int, ...]) -> None:
     assert_qr(arrays([shape])[0])
 
 
-@pytest.mark.sample(5, values=False)
+@pytest.mark.sample(10, values=False)
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_svd(shape: tuple[int, ...], full: bool) -> None:

@@ -88,7 +88,7 @@ def test_errors_name_sizes_that_do_not_match() -> None:
         Tensor.ones(2).dot(3)
 
 
-@pytest.mark.sample(2, values=False)
+@pytest.mark.sample(4, values=False)
 @pytest.mark.parametrize(
     ("formula", "shapes"),
     [

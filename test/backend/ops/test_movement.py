@@ -59,6 +59,7 @@ SAME: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SAME)
 def test_movement_and_indexing(name: str) -> None:
     shape, function = SAME[name]
@@ -252,6 +253,7 @@ def test_the_last_write_to_a_position_wins() -> None:
     assert found.tolist() == [0, 7, 0]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("include_self", [True, False])
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
 @pytest.mark.parametrize("dim", [0, 1])

@@ -315,6 +315,7 @@ def test_attention(is_causal: bool, keys: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_second_gradient_of_attention() -> None:
     compare(
         arrays([(3, 4)] * 3),

@@ -128,7 +128,7 @@ def test_gradients_of_attention_store_no_scores(kind: str) -> None:
     np.testing.assert_allclose(parts[1].numpy(), by_k, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", [*KINDS, "grouped heads", "dropout"])
 def test_gradients_of_every_kind_need_less_memory_than_scores(kind: str) -> None:
     q, k, v = inputs(shared=2 if kind == "grouped heads" else HEADS)
@@ -318,7 +318,7 @@ def is_product(node: UOp) -> bool:
     return all(set(node.src[1:]) & set(x.toposort()) for x in node.src[0].src)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("kind", ODD)
 def test_no_kernel_computes_a_product_for_each_element(kind: str) -> None:
     """Other uses of scores agree with float64, and none of them is left to nested loops."""
@@ -390,6 +390,7 @@ def test_symbolic_lengths_are_one_kernel_that_reads_nothing_past_the_end() -> No
         np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-5, atol=4e-6)
 
 
+@pytest.mark.slow
 def test_gradients_of_symbolic_lengths_store_no_scores() -> None:
     size, keys = 200, 150
     length = Variable("length", 1, size).bind(keys)

@@ -130,6 +130,7 @@ def test_gradients_of_the_reference_follow_writes() -> None:
     assert w.grad.tolist() == [6, 3 + 12, 0]
 
 
+@pytest.mark.slow
 def test_the_reference_agrees_with_pytorch() -> None:
     pytest.importorskip("torch")
     from test.fuzz_state import torch_tensor

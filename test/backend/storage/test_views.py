@@ -61,7 +61,7 @@ def check(x: Tensor, expected: Any) -> None:
     np.testing.assert_array_equal(x.numpy(), expected)
 
 
-@pytest.mark.sample(36)
+@pytest.mark.sample(72)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("place", PLACES)

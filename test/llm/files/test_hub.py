@@ -157,6 +157,7 @@ def test_an_interrupted_download_is_resumed(hub: Hub, tmp_path: Path):
     assert int(second.removeprefix("bytes=").partition("-")[0]) > 0
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_no_file_that_looks_complete(hub: Hub, tmp_path: Path):
     hub.stalls = True
     with subprocess.Popen(
@@ -171,6 +172,7 @@ def test_a_killed_process_leaves_no_file_that_looks_complete(hub: Hub, tmp_path:
     assert Path(located(hub, tmp_path)).read_bytes() == FULL_CONTENT
 
 
+@pytest.mark.slow
 def test_a_file_with_a_wrong_checksum_is_refused_and_not_kept(hub: Hub, tmp_path: Path):
     hub.wrong_sha256 = "0" * 64
     found = hashlib.sha256(FULL_CONTENT).hexdigest()

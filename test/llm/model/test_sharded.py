@@ -212,6 +212,7 @@ def test_groups_of_devices_share_the_sequences(folder: Path):
     assert all((":0-1" in source) != (":2-3" in source) for source in sums)
 
 
+@pytest.mark.slow
 def test_requests_are_distributed_to_groups(folder: Path):
     path, _ = model_of(folder, "llama")
     alone, _ = Transformer.from_gguf(path)

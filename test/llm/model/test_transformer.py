@@ -159,6 +159,7 @@ def test_one_capture_serves_all_positions(loaded: Transformer, expected: Any):
     assert GlobalCounters.kernel_count > kernels
 
 
+@pytest.mark.slow
 def test_kernels_are_the_same_in_all_layers_and_captured_at_once(folder: Path):
     # gemma 3 has two kinds of layers; the model has seven layers
     path = write_model(folder / "gemma3.gguf", "gemma3", seed=1)
@@ -303,6 +304,7 @@ def test_weights_stay_in_the_file(path: Path):
     assert GlobalCounters.mem_used - before <= rotary
 
 
+@pytest.mark.slow
 def test_a_file_in_memory_is_a_model_too(path: Path, loaded: Transformer):
     model, _ = Transformer.from_gguf(Tensor(path.read_bytes()))
     tokens = Tensor([tokens_of(5)])

@@ -83,6 +83,7 @@ def test_content_is_json_of_the_schema() -> None:
     assert choice.finish_reason == "stop"
 
 
+@pytest.mark.slow
 def test_tokens_outside_the_schema_are_never_sampled() -> None:
     with client_for(always_replies("Sure! The city is Paris, which")) as client:
         completions = client.chat.completions

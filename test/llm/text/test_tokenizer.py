@@ -122,6 +122,7 @@ def merged_slowly(symbols: list[str], cost: Callable[[str, str], float | None]) 
 LETTERS = st.text("abc", max_size=30)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.dictionaries(st.text("ab", min_size=1, max_size=6), st.integers(0, 40)),

@@ -214,6 +214,7 @@ def test_the_gradient_of_an_all_to_all_is_an_all_to_all() -> None:
     np.testing.assert_array_equal(gradient.numpy(), factors.numpy() * y.numpy())
 
 
+@pytest.mark.slow
 def test_a_manual_pipeline_has_one_transfer_per_stage_and_microbatch() -> None:
     stages, microbatches = 4, 8
     weights = [placed(array(128, 128, seed=i) * 0.1, DEVICES[i]) for i in range(stages)]

@@ -113,7 +113,7 @@ def test_selected_elements_go_to_another_layout_at_once(target: Any, sent: dict[
     np.testing.assert_array_equal(out.numpy(), values[1::3])
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("axes", [(0, 1), (1, 0), (0, None)])
 @pytest.mark.parametrize("index", SLICES, ids=str)
 def test_slices_with_steps_on_a_mesh_equal_numpy(
@@ -154,7 +154,7 @@ def image(rows: int, channels: int = 2, seed: int = 0) -> Array:
     return integers(1, channels, rows, 1, seed=seed)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("size", [13, 16, 18])
 @pytest.mark.parametrize(("kernel", "stride", "padding"), WINDOWS)
 def test_the_gradient_of_a_convolution_sends_the_windows_over_each_block(
@@ -280,7 +280,7 @@ def resampled(x: Tensor, new: int, read: Any) -> Tensor:
     return x.pad(((before, after), (0, 0)), mode=read.__name__)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("layout", [on(0), on((0, 1), GRID), on((1, 0), GRID)], ids=str)
 @pytest.mark.parametrize(
     ("old", "new", "read"),

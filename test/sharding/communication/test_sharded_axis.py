@@ -46,7 +46,7 @@ LAYOUTS = [
 ]
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("options", CONVOLUTIONS, ids=str)
 def test_convolution_along_a_sharded_axis(options: dict[str, Any], layout: Sharding) -> None:
@@ -168,6 +168,7 @@ def test_interpolation_along_a_sharded_axis_exchanges_the_halo_rows_of_its_block
     assert_same_as_on_one_device(resized, [array(*IMAGE)], [on((2, 3), (2, 2))])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ALONG)
 def test_bytes_of_movement_along_a_sharded_axis(name: str) -> None:
     program, nbytes = ALONG[name]
@@ -177,6 +178,7 @@ def test_bytes_of_movement_along_a_sharded_axis(name: str) -> None:
     np.testing.assert_allclose(y.numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_running_maximum_moves_one_sum_for_each_block() -> None:
     x = images()
     (gradient,) = x.cummax(2)[0].square().sum().gradient(x)
@@ -219,7 +221,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.sample(7, values=False)
+@pytest.mark.sample(14, values=False)
 @pytest.mark.parametrize("rows", [10, 5, 2])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_uneven_blocks_have_the_values_of_one_device(name: str, rows: int) -> None:

@@ -111,7 +111,7 @@ WRITES: dict[str, Any] = {
 LAYOUTS = [on(0), on(1), on((0, 1), GRID), on((0, None), GRID), on((0, 0), GRID)]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("how", WRITES)
 def test_slice_assignment_along_a_sharded_axis(how: str, layout: Sharding) -> None:

@@ -275,6 +275,7 @@ def calls_and_messages(count: int) -> tuple[int, int]:
     return calls, sum(len(x.remote) for x in schedule.items if isinstance(x, BufferCopy))
 
 
+@pytest.mark.slow
 def test_planning_grows_no_faster_than_the_messages_of_a_process() -> None:
     calls_and_messages(64)  # what does not depend on the devices is cached afterwards
     calls, messages = zip(*map(calls_and_messages, (64, 128, 256)), strict=True)

@@ -127,28 +127,28 @@ IMAGES: dict[str, Program] = {
 }
 
 
-@pytest.mark.sample(11)
+@pytest.mark.sample(22)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", MOVEMENTS)
 def test_movement_of_a_sharded_tensor_is_that_on_one_device(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(MOVEMENTS[name], [array(8, 12)], [layout])
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_a_reduction_of_a_sharded_tensor_is_that_on_one_device(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(REDUCTIONS[name], [array(8, 12)], [layout], 1e-4)
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("layout", [on(0), on(1), *UNEVEN], ids=str)
 @pytest.mark.parametrize("name", INDEXING)
 def test_indexing_a_sharded_tensor_is_that_on_one_device(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(INDEXING[name], [array(8, 12)], [layout])
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("count", [4, 3])
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize("name", IMAGES)

@@ -51,7 +51,7 @@ GATHERS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...]]] =
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", GATHERS)
 def test_gather_within_sharded_rows_moves_nothing(name: str) -> None:
     program, shape = GATHERS[name]

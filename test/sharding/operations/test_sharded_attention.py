@@ -61,7 +61,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, kind: str) -> Tensor:
     return q.scaled_dot_product_attention(k, v, is_causal=kind == "causal")
 
 
-@pytest.mark.sample(5, values=False)
+@pytest.mark.sample(15, values=False)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", ["plain", "causal", "window"])
 def test_values_and_gradients(layout: str, kind: str) -> None:

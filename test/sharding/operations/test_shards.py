@@ -111,7 +111,7 @@ def test_shards_are_slices_of_the_global_value_and_move_no_byte(
     same(lazy, [y * 3 for y in expected])
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("layout", "shape"), LAYOUTS, ids=IDS)
 @pytest.mark.parametrize(
     "program",

@@ -79,6 +79,7 @@ def test_one_axis_is_gathered_while_another_exchanges_halos() -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_kernel_interpolates_between_the_same_elements() -> None:
     """Float positions that another kernel rounded differently selected the previous element."""
     assert_same_as_on_one_device(

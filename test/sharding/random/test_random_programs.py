@@ -50,7 +50,7 @@ def test_random_programs(check: Check[Program], seeds: range) -> None:
     assert finding is None, str(finding)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [range(start, start + 8) for start in range(0, 64, 8)], ids=str)
 def test_random_programs_on_extreme_values_equal_numpy(seeds: range) -> None:
     for seed in seeds:
@@ -84,6 +84,7 @@ def test_every_op_is_drawn(name: str) -> None:
     assert any(name in {step.op for step in program.steps} for program in programs)
 
 
+@pytest.mark.slow
 def test_a_missing_mask_is_found_and_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Elements past the end of an array take part in a sum."""
     monkeypatch.setattr(local_movement, "mask_outside", lambda value, *_: value)

@@ -157,6 +157,7 @@ def test_a_weight_used_twice_is_reduced_once() -> None:
     assert training == {"all_reduce": 96}
 
 
+@pytest.mark.slow
 def test_gradients_of_sharded_weights_are_reduce_scattered_once() -> None:
     def accumulated(x: Tensor, y: Tensor, master: Tensor) -> Tensor:
         w = resharded(master, REPLICATED)

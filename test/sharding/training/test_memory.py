@@ -148,7 +148,7 @@ DRAWS: dict[str, Callable[[], Tensor]] = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS.keys())
 def test_random_weights_sharded_later_have_the_same_values_and_are_never_unsharded(

@@ -491,6 +491,7 @@ def flat(stages: list[Any]) -> list[Any]:
     return [layer for stage in stages for layer in (stage if isinstance(stage, list) else [stage])]
 
 
+@pytest.mark.slow
 def test_a_table_is_shared_by_stages_that_share_devices_in_another_order() -> None:
     (stages, table), (plain, expected) = tied(), tied()
     x, y = words()
@@ -530,6 +531,7 @@ def test_an_optimizer_keeps_the_replicas_of_a_shared_table_equal() -> None:
     np.testing.assert_array_equal(first, last)
 
 
+@pytest.mark.slow
 def test_shared_tables_statistics_and_dropout_under_the_jit() -> None:
     def train(jit: bool) -> tuple[list[float], Array]:
         Tensor.manual_seed(0)

@@ -168,6 +168,7 @@ def test_a_plan_of_a_transformer_layer_runs_as_predicted() -> None:
     assert_runs_as_planned(inputs, plan(step, inputs, MESHES["grid"], fixed={"x": P("dp")}))
 
 
+@pytest.mark.slow
 @only_cpu  # on devices that nothing else uses
 def test_memory_is_predicted_to_the_byte() -> None:
     devices = (nth(40), nth(41))
@@ -411,6 +412,7 @@ def test_a_memory_limit_is_respected() -> None:
     assert measured(inputs) == small.cost.kinds
 
 
+@pytest.mark.slow
 def test_the_optimum_of_a_small_search_space_is_found() -> None:
     inputs = perceptron(500)
     mesh, groups = MESHES["four"], group_tensors(inputs)

@@ -144,6 +144,7 @@ def test_sequence_parallel_follows_from_the_layouts_alone() -> None:
 MESH = [on((0, None), GRID), on((None, 1), GRID), on((None, 0), GRID)]
 
 
+@pytest.mark.slow
 def test_only_the_group_of_a_mesh_communicates() -> None:
     forward, training, out = traffic(megatron, [array(*X), *WEIGHTS], MESH)
     assert out.device is MESH[0]

@@ -112,6 +112,7 @@ def start(program: str, argument: str, cache: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_concurrent_processes_only_see_complete_entries(empty_cache: Path):
     processes = [start(HAMMER, letter, empty_cache) for letter in "ab"]
     outputs = [process.communicate(timeout=60)[0] for process in processes]
