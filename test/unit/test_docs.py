@@ -43,6 +43,7 @@ def printed(code: str, page: Path, line: int, names: dict[str, Any]) -> str:
     return output.getvalue()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=str)
 def test_the_examples_of_a_page_print_what_it_shows(page: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}

@@ -55,6 +55,7 @@ def is_method_of_tensor(test: doctest.DocTest) -> bool:
     return owner in classes and (not name.startswith("_") or name in INDEXING)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", modules_with_examples())
 def test_the_examples_of_a_module_are_correct(name: str, request: pytest.FixtureRequest) -> None:
     if name == "tinygrad.diskcache":

@@ -95,6 +95,7 @@ def test_matmul_in_every_transposition(shape: tuple[int, int, int], left: str, r
     assert any("tile" in x for x in runner.program.applied)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("n", [1, 3, 10, 17])
 @pytest.mark.parametrize("m", [1, 3, 10, 17])
 @pytest.mark.parametrize("k", [1, 3, 150])

@@ -40,6 +40,7 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[[Tensor], Tensor]]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [np.float32, np.int8], ids=["float32", "int8"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_kernel_stays_within_its_arguments(name: str, dtype: type) -> None:

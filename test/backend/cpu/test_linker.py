@@ -70,6 +70,7 @@ def run_script(body: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_code_is_linked_where_small_holes_are_far_from_large_ones():
     # Memory is full above 5 GiB of other memory, except for one page, in which only the code fits.
     output = run_script(

@@ -286,6 +286,7 @@ def test_a_forked_child_has_its_own_pool():
     assert output == "parent True\n"
 
 
+@pytest.mark.slow
 def test_a_program_can_exit_while_kernels_run():
     output = run_script(
         """

@@ -84,6 +84,7 @@ def slow_but(*names: str) -> list[object]:
     return [name if name in names else pytest.param(name, marks=slow) for name in EXACT]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", slow_but("elementwise", "sums of columns", "product"))
 def test_exact_programs_give_the_values_of_the_cpu(name: str) -> None:
     x, program = whole_numbers(32, 50), EXACT[name]

@@ -25,7 +25,7 @@ BROADCASTS: list[list[tuple[int, ...]]] = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("shapes", BROADCASTS, ids=str)
 @pytest.mark.parametrize("name", BINARY)
 def test_function_of_two_tensors(name: str, shapes: list[tuple[int, ...]]) -> None:
@@ -98,6 +98,7 @@ INTEGERS = np.array([-7, -4, -1, 0, 1, 4, 7, 9], np.int32)
 DIVISORS = np.array([2, -3, 8, -2, 3, 5, -7, 3], np.int32)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8])
 @pytest.mark.parametrize(
     "function",

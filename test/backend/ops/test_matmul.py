@@ -10,6 +10,7 @@ from test.backend.schedule.kernel_counts import array, kernels
 from tinygrad import Device, Tensor, dtypes
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "shapes",
     [

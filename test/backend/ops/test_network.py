@@ -122,6 +122,7 @@ def test_second_gradient_of_cross_entropy() -> None:
     )
 
 
+@pytest.mark.slow
 def test_cross_entropy_of_images_a_single_sample_and_probabilities() -> None:
     labels = np.random.default_rng(0).integers(0, 5, (2, 3, 3))
     expected = lambda x, y: cross_entropy(x, one_hot(y, 5))  # noqa: E731

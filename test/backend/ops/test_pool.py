@@ -63,7 +63,7 @@ def pool_case(name: str) -> tuple[Array, Windows, dict[str, Any]]:
     return x, Windows(x.shape[-len(kernel) :], kernel, **{"stride": kernel} | rest), options
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("count_include_pad", [True, False])
 @pytest.mark.parametrize("name", POOL_CASES)
 def test_avg_pool2d_and_its_gradient_equal_the_oracle(name: str, count_include_pad: bool) -> None:

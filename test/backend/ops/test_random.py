@@ -378,6 +378,7 @@ def too_large() -> Tensor:
     return (Tensor.rand(4).expand(1 << 50, 4) + 1).contiguous()
 
 
+@pytest.mark.slow
 def test_a_random_tensor_that_cannot_be_computed_makes_no_other_fail(tmp_path: Path) -> None:
     Tensor.manual_seed(6)
     expected = [Tensor.rand(4).tolist() for _ in range(3)]

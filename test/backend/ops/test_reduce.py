@@ -402,6 +402,7 @@ def test_logcumsumexp() -> None:
     compare([WITH_NAN], expected, function, function, gradient=False)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("length", [17, 130, 1000, 1001])
 def test_logcumsumexp_of_blocks_keeps_prefixes_far_below_later_elements(length: int) -> None:
     x = arrays([(3, length)], -50, 50)[0]

@@ -348,6 +348,7 @@ def test_new_memory_of_symbolic_size_is_that_of_the_maximum() -> None:
             np.testing.assert_array_equal(x.numpy(), whole[:length])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("arguments", [{}, {"padding": 1}, {"stride": 2, "padding": (0, 1)}])
 def test_convolution_over_an_axis_of_symbolic_size(arguments: dict[str, Any]) -> None:
     rng = np.random.default_rng(2)

@@ -352,6 +352,7 @@ def reference(q: Array, k: Array, v: Array, seen: Array | bool = True) -> Array:
     return softmax(np.where(seen, scores, -math.inf)) @ v.astype(np.float64)
 
 
+@pytest.mark.slow
 def test_symbolic_lengths_are_one_kernel_that_reads_nothing_past_the_end() -> None:
     size, rows = 200, 100
     arrays = [array(1, HEADS, size, DEPTH, seed=i) for i in range(3)]

@@ -636,6 +636,7 @@ def test_older_content_of_a_tensor_that_is_a_leaf_no_longer_leads_nowhere() -> N
     np.testing.assert_allclose(w.grad.numpy(), [3, 3, 3], 1e-6)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("index", [..., slice(1, 3), (0, 1), [0, 2], (slice(None), [1])], ids=str)
 @pytest.mark.parametrize("look", [lambda x: x, Tensor.realize], ids=["lazy", "realized"])
 def test_in_place_products_keep_what_their_gradient_needs(look: Look, index: Any) -> None:

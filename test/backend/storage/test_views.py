@@ -86,7 +86,7 @@ def test_writes_are_seen_both_ways(view: str, maker: str, place: str) -> None:
     check(doubled, VALUES * 2)
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("place", PLACES)
 def test_elements_are_written_in_place(view: str, place: str) -> None:
@@ -122,6 +122,7 @@ def test_new_values_are_no_views(maker: str) -> None:
         check(new, before + 1)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("place", PLACES)
 def test_the_value_written_may_read_the_same_memory(maker: str, place: str) -> None:
@@ -161,6 +162,7 @@ def test_a_write_may_read_other_memory_before_and_after_a_write(place: str, part
     check(x, VALUES + 1)
 
 
+@pytest.mark.slow
 def test_elements_of_memory_are_written_without_a_new_value_of_the_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -181,6 +181,7 @@ def test_a_file_with_a_wrong_checksum_is_refused_and_not_kept(hub: Hub, tmp_path
     assert contents(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_url_of_the_hub_is_a_file_of_a_repository(hub: Hub, tmp_path: Path):
     url = "https://huggingface.co/owner/name/blob/v1/folder/x-00002-of-00002.gguf?download=true"
     path = Path(located(hub, tmp_path, url))

@@ -44,7 +44,7 @@ def model_of(folder: Path, architecture: str) -> tuple[Path, Any]:
 
 # three key heads over two and four devices do not divide, nor do the five blocks of the hidden
 # vector, nor the vocabulary of 70 over three and four; gemma has one key head
-@pytest.mark.sample(4, values=False)
+@pytest.mark.sample(8, values=False)
 @pytest.mark.parametrize(
     ("architecture", "count"),
     [
@@ -99,6 +99,7 @@ def test_heads_that_cut_blocks_are_gathered(folder: Path, monkeypatch: pytest.Mo
     np.testing.assert_allclose(model(Tensor([TOKENS])).numpy()[0], expected, **CLOSE)
 
 
+@pytest.mark.slow
 def test_each_layer_has_two_all_reduces_and_no_other_messages(folder: Path):
     path, _ = model_of(folder, "llama")
     trace = trace_of_a_step(path, 3)

@@ -179,6 +179,7 @@ def test_kernels_are_the_same_in_all_layers_and_captured_at_once(folder: Path):
 # ---- batches of sequences ----
 
 
+@pytest.mark.slow
 def test_sequences_of_different_lengths_are_decoded_together(loaded: Transformer, expected: Any):
     tokens = tokens_of(LONG)
     starts = [3, 40, 77]
@@ -363,6 +364,7 @@ def test_an_unknown_architecture_is_an_error_that_names_the_known_ones(folder: P
 # ---- the engine with a model ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "dtype"),
     [

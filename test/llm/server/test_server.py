@@ -323,6 +323,7 @@ def test_an_asynchronous_client_streams(site: Site) -> None:
 # ---- many clients ----
 
 
+@pytest.mark.slow
 def test_many_clients_get_their_own_replies(client: Any, site: Site) -> None:
     def ask(number: int) -> str:
         messages = [{"role": "user", "content": f"client {number}"}]

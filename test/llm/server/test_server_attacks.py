@@ -389,6 +389,7 @@ def test_metrics_and_properties() -> None:
         assert (found["model_alias"], found["n_ctx"], found["total_slots"]) == ("fake", 2048, 4)
 
 
+@pytest.mark.slow
 def test_random_requests_are_answered_without_a_failure(site: Site) -> None:
     random = Random(0)
     seen = set()

@@ -168,6 +168,7 @@ def test_pairs_merge_in_their_order(
     assert SimpleTokenizer.from_gguf_kv(kv).encode(text) == [tokens.index(one) for one in expected]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(st.text("ab", min_size=1, max_size=6), unique=True), st.booleans(), LETTERS)
 def test_normal_tokens_merge_in_the_order_of_their_ids(

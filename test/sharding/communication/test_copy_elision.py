@@ -79,6 +79,7 @@ def test_sums_by_scattering_begin_with_zeros() -> None:
         assert (gradient((x * factor).realize()).numpy() == wanted).all()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_replays_of_random_layouts_have_the_values_of_plain_runs(seed: int) -> None:
     generator = random.Random(seed)

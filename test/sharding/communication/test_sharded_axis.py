@@ -230,6 +230,7 @@ def test_uneven_blocks_have_the_values_of_one_device(name: str, rows: int) -> No
         assert_same_as_on_one_device(PROGRAMS[name], [value], [layout], 1e-4, 1e-4)
 
 
+@pytest.mark.slow
 def test_matmuls_of_uneven_blocks_have_the_values_of_one_device() -> None:
     arguments: list[Array] = [array(10, 6), array(6, 7, seed=1)]
     for layouts in ([on(0), REPLICATED], [REPLICATED, on(1)], [on(1), on(0)], [on(0), on(0)]):

@@ -204,6 +204,7 @@ def test_an_uneven_mesh_is_resharded_from_and_to_layouts_without_padding() -> No
     check(x.pad(((4, 0), (0, 4))) + y, arrays)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(data=st.data())
 def test_random_sharded_programs_equal_unsharded_ones(data: st.DataObject) -> None:

@@ -120,6 +120,7 @@ def losses_of_training(*, split: bool) -> list[float]:
     return [step().item() for _ in range(4)]
 
 
+@pytest.mark.slow
 def test_training_on_sharded_weights_equals_training_on_one_device():
     on_one = losses_of_training(split=False)
     assert on_one[-1] < on_one[0]

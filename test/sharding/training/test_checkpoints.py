@@ -112,7 +112,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.sample(4, values=False)
+@pytest.mark.sample(8, values=False)
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_a_checkpoint_is_loaded_on_another_mesh(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str

@@ -515,6 +515,7 @@ def test_a_shared_table_is_trained_through_the_model_too() -> None:
     np.testing.assert_allclose(table.grad.numpy(), expected.grad.numpy(), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_optimizer_keeps_the_replicas_of_a_shared_table_equal() -> None:
     stages, table = tied()
     pipeline = Pipeline(stages, DEVICES[:3], 4)

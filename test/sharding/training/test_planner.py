@@ -142,7 +142,7 @@ def test_a_communication_node_costs_the_bytes_of_its_messages(shape: tuple[int, 
 # ---- plans that run ----
 
 
-@pytest.mark.sample(4, values=False)
+@pytest.mark.sample(8, values=False)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize(
     ("batch", "fixed"),

@@ -116,6 +116,7 @@ def test_a_reduction_of_the_sharded_axis_is_an_all_reduce(name: str) -> None:
 # ---- sequences and meshes ----
 
 
+@pytest.mark.slow
 def test_sequence_parallel_has_no_all_reduce_forward() -> None:
     def block(x: Tensor, scale: Tensor, shift: Tensor, w1: Tensor, w2: Tensor) -> Tensor:
         inner = resharded(x.layernorm() * scale + shift, REPLICATED)

@@ -51,6 +51,7 @@ def test_every_kind_is_found_or_says_what_is_missing(
     assert report(capsys, "CUDA")[0] == 1, "one that is asked for by name is"
 
 
+@pytest.mark.slow
 def test_the_command_reports_a_device() -> None:
     command = [sys.executable, "-m", "tinygrad.device", "NPY"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

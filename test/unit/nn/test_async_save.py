@@ -129,6 +129,7 @@ saving = async_save({"x": x + 1}, path if how != "fails" else path + "/t.safeten
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["ends", "killed", "fails"])
 def test_a_process_that_ends_finishes_its_file_and_a_killed_one_leaves_the_old(
     how: str, tmp_path: Path

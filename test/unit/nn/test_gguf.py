@@ -351,6 +351,7 @@ def test_every_truncated_file_is_an_error():
 changes = st.lists(st.tuples(st.integers(0, len(VALID) - 1), st.integers(0, 255)), max_size=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(changes)
 def test_a_damaged_file_is_an_error_or_is_loaded(changes: list[tuple[int, int]]):

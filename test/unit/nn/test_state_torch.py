@@ -392,6 +392,7 @@ def same(saved: Any, loaded: Any, torch: Any) -> None:
         assert saved == loaded
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("new", "protocol"), [(True, 2), (False, 2), (True, 4)])
 def test_files_saved_by_torch_are_loaded(tmp_path, new, protocol):
     torch = pytest.importorskip("torch")
