@@ -136,6 +136,15 @@ def test_division_is_correctly_rounded() -> None:
     assert (Tensor(numbers) / 49).numpy().tolist() == (numbers / np.float32(49)).tolist()
 
 
+SMALL_POWERS = {dtypes.half: -20, dtypes.float: -135, dtypes.double: -1074}
+
+
+@pytest.mark.parametrize("dtype", SMALL_POWERS, ids=str)
+def test_division_by_a_power_of_two_whose_inverse_overflows(dtype: Any) -> None:
+    divisor = 2.0 ** SMALL_POWERS[dtype]
+    assert (Tensor([divisor, divisor * 4], dtype=dtype) / divisor).tolist() == [1.0, 4.0]
+
+
 @pytest.mark.parametrize("dividend", [np.float32, np.int32])
 def test_division_by_zero_is_infinite_or_nan(dividend: Any) -> None:
     x = np.array([5, -5, 0], dividend)

@@ -5,13 +5,12 @@ Input: nodes of one dtype. Output: a node of that dtype, of their broadcast shap
 
 from __future__ import annotations
 
-import math
-
 from tinygrad.dtype import dtypes
 from tinygrad.gradient import with_gradient
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.simplify.identities import exact_inverse
 
 
 def floor_of(node: UOp) -> UOp:
@@ -22,10 +21,11 @@ def floor_of(node: UOp) -> UOp:
 
 
 def quotient(a: UOp, b: UOp) -> UOp:
-    """Floats divided. Division by a power of two is an exact multiplication."""
-    if b.op is Ops.CONST and b.arg and abs(math.frexp(b.arg)[0]) == 0.5:
-        return a.alu(Ops.MUL, const_node(1 / b.arg, b.dtype))
-    return a.alu(Ops.FDIV, b)
+    """Floats divided. Division by a power of two is an exact multiplication by its inverse, unless
+    that overflows.
+    """
+    inverse = exact_inverse(b.arg, b.dtype) if b.op is Ops.CONST else None
+    return a.alu(Ops.FDIV, b) if inverse is None else a.alu(Ops.MUL, const_node(inverse, b.dtype))
 
 
 def floor_division(a: UOp, b: UOp) -> UOp:

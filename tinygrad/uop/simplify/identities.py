@@ -85,19 +85,20 @@ def _is_positive(x: Node) -> bool:
 
 def divide_float(u: Node, x: Node, c: Node) -> Node | None:
     """`x / c` is `x * (1/c)` where `c` is a power of two, which makes `1/c` exact."""
-    value = constant_value(c)
-    if u.dtype.count > 1 or not math.isfinite(value) or abs(math.frexp(value)[0]) != 0.5:
-        return None
-    inverse = 1 / value
-    if not _is_normal(inverse, u.dtype):
-        return None
-    return u.replace(op=Ops.MUL, src=(x, c.replace(arg=inverse)))
+    inverse = None if u.dtype.count > 1 else exact_inverse(constant_value(c), u.dtype)
+    return None if inverse is None else u.replace(op=Ops.MUL, src=(x, c.replace(arg=inverse)))
 
 
-def _is_normal(value: float, dtype: DType) -> bool:
-    exponent_bits = dtypes.finfo(dtype)[0]
-    largest = (1 << exponent_bits - 1) - 2
-    return -largest <= math.frexp(value)[1] - 1 <= largest
+def exact_inverse(value: float, dtype: DType) -> float | None:
+    """`1 / value` if `value` is a power of two, with either sign, and its inverse is a normal
+    number of `dtype`; None otherwise.
+
+    The inverse of 2**-130 is infinite in float32, though 2**-130 / 2**-130 is 1.
+    """
+    mantissa, exponent = math.frexp(value)
+    largest = (1 << dtypes.finfo(dtype)[0] - 1) - 2
+    # `value` is 2**(exponent - 1)
+    return 1 / value if abs(mantissa) == 0.5 and abs(exponent - 1) <= largest else None
 
 
 def divide_integer(u: Node, x: Node, y: Node) -> Node | None:
