@@ -19,9 +19,10 @@ class Ticket:
     """
 
     def __init__(self, messages: Sequence[RemoteMessage]) -> None:
+        # first, since a ticket whose memory cannot be allocated is freed too
+        self.requests: list[Any] = []
         self.messages = messages
         self.memory = [_memory(message.buffer) for message in messages]
-        self.requests: list[Any] = []
         self.what = f"{len(messages)} messages"
         self.staged = [
             (message, memory)
