@@ -340,8 +340,24 @@ FAMILIES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     # types
     "loss of a number": (lambda: zeros(3).cross_entropy(0), TypeError, "cross_entropy.*not 0"),
     "loss of a list": (lambda: zeros(3, 2).nll_loss([0]), TypeError, r"nll_loss.*Tensor\(\.\.\.\)"),
-    "bits": (lambda: zeros(2) & 1, RuntimeError, r"AND.*float; cast both first: \.int"),
-    "not": (lambda: ~zeros(2), RuntimeError, "XOR.*float"),
+    "loss of float classes": (
+        lambda: zeros(2, 3).cross_entropy(zeros(2)),
+        ValueError,
+        r"takes integers as targets, not dtypes\.float; cast classes first: \.int",
+    ),
+    "sparse loss of float classes": (
+        lambda: zeros(2, 3).sparse_categorical_crossentropy(zeros(2)),
+        ValueError,
+        "takes integers as targets",
+    ),
+    "likelihood of float classes": (
+        lambda: zeros(2, 3).nll_loss(zeros(2)),
+        ValueError,
+        "takes integers as targets",
+    ),
+    "bits": (lambda: zeros(2) & 1, RuntimeError, r"&.*float; cast both first: \.int"),
+    "not": (lambda: ~zeros(2), RuntimeError, r"\^.*float"),
+    "logcumsumexp": (lambda: Tensor(1.0).logcumsumexp(5), IndexError, "no axis 5"),
     "quotient": (lambda: zeros(2).idiv(2), TypeError, "idiv takes integers, not dtypes.float"),
     "rounding": (lambda: zeros(2).div(2, rounding_mode="up"), RuntimeError, "rounding_mode='up'"),
     "threefry": (lambda: zeros(2).threefry(1), TypeError, "uint64, not dtypes.float"),
@@ -519,6 +535,15 @@ NO_TENSORS: dict[str, Callable[[Any], Any]] = {
 def test_a_number_where_a_tensor_or_a_sequence_is_needed(message: str) -> None:
     with pytest.raises(TypeError, match=f"{message}.* not 0.5"):
         NO_TENSORS[message](0.5)
+
+
+OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "**", "&", "|", "^", "@")
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_with_none_names_the_operator(name: str) -> None:
+    with pytest.raises(TypeError, match=f"^{re.escape(name)} takes a tensor.*not None"):
+        eval(f"x {name} None", {"x": Tensor([1, 2])})
 
 
 def test_attention_of_vectors() -> None:

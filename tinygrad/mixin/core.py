@@ -18,7 +18,7 @@ from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.views import VIEW_OPS
 from tinygrad.uop import Ops
 from tinygrad.uop.arguments import is_integer, plain_number
-from tinygrad.uop.broadcast import operand_node
+from tinygrad.uop.broadcast import operand_node, operator_name
 from tinygrad.uop.device_value import TensorDevice, replicated, tensor_device
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import off_files, unshard_axis
@@ -87,8 +87,13 @@ class TensorCore(TensorBase):
             return self._operand(plain, op)
         if hasattr(x, "__array__"):
             return self._from_host(x).uop
+        name = operator_name(op)
+        if x is None:
+            raise TypeError(
+                f"{name} takes a tensor or a number, not None; test for it by `is None`"
+            )
         raise TypeError(
-            f"{op} takes a tensor or a number, not {x!r} of type {type(x).__name__}; "
+            f"{name} takes a tensor or a number, not {x!r} of type {type(x).__name__}; "
             "wrap it: Tensor(...)"
         )
 

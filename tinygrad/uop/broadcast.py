@@ -74,6 +74,33 @@ _MODULAR = frozenset({"ADD", "SUB", "MUL"})
 _BITWISE = frozenset({"AND", "OR", "XOR"})
 
 
+_OPERATORS = {
+    "ADD": "+",
+    "SUB": "-",
+    "MUL": "*",
+    "DIV": "/",
+    "IDIV": "idiv",
+    "MOD": "%",
+    "POW": "**",
+    "AND": "&",
+    "OR": "|",
+    "XOR": "^",
+    "SHL": "<<",
+    "SHR": ">>",
+    "CMPEQ": "==",
+    "CMPNE": "!=",
+    "CMPLT": "<",
+    "MAX": "maximum",
+}
+
+
+def operator_name(op: str) -> str:
+    """What a user calls an op: the Python operator or method of the op named `op`, as `==` of
+    CMPEQ; `op` itself if it is no op.
+    """
+    return _OPERATORS.get(op, op)
+
+
 def operand_node(value: ConstType, neighbour: DType, op: str) -> UOp:
     """A Python number as an operand of `op` next to a tensor.
 
@@ -92,8 +119,8 @@ def _operand(value: ConstType, neighbour: DType, op: str) -> UOp:
         bits = dtype.itemsize * 8
         if not takes and not (op in _BITWISE and -(1 << bits - 1) <= value < 1 << bits):
             raise ArgumentError(
-                f"{op}: {value} is out of range of {dtype}, which holds {dtypes.min(dtype)} to "
-                f"{largest}; cast the tensor to a wider dtype first"
+                f"{operator_name(op)}: {value} is out of range of {dtype}, which holds "
+                f"{dtypes.min(dtype)} to {largest}; cast the tensor to a wider dtype first"
             )
     return const_node(value, dtype)
 

@@ -28,6 +28,7 @@ from tinygrad.uop.broadcast import (
     const_node,
     fits_dtype,
     is_scalar,
+    operator_name,
 )
 from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
@@ -253,7 +254,8 @@ class ArithmeticMixin(TensorCore):
         a, b = self._operands(x, reverse, op.name)
         if dtypes.is_float(a.dtype):
             raise ArgumentError(
-                f"{op.name} takes integers and bools, not {a.dtype}; cast both first: .int()"
+                f"{operator_name(op.name)} takes integers and bools, not {a.dtype}; cast both "
+                "first: .int()"
             )
         return self._result(a.alu(op, b), x)
 

@@ -41,7 +41,7 @@ class ComparisonMixin(ArithmeticMixin):
         x = plain_number(x)
         if not fits_dtype(x, self.uop.dtype):
             return self._compare_beyond(op, x > 0, reverse)
-        a, b = self._operands(x, reverse, op.name)
+        a, b = self._operands(x, reverse, ">" if reverse else op.name)
         return self._new(a.alu(op, b), False)
 
     def _compare_beyond(self, op: Ops, is_above: bool, reverse: bool) -> Self:
@@ -56,7 +56,7 @@ class ComparisonMixin(ArithmeticMixin):
         x = plain_number(x)
         if not fits_dtype(x, self.uop.dtype):
             return self._compare_beyond(Ops.CMPLT, x > 0, reverse)
-        a, b = self._operands(x, reverse, "CMPLT")
+        a, b = self._operands(x, reverse, ">=" if reverse else "<=")
         if not dtypes.is_float(a.dtype):
             return self._new((b < a).logical_not(), False)
         return self._new((a < b) | a.eq(b), False)

@@ -71,6 +71,8 @@ class MatmulMixin(ReduceMixin):
         >>> Tensor([[1, 2], [3, 4]]).matmul(Tensor([[1, 0], [0, 1]])).tolist()
         [[1, 2], [3, 4]]
         """
+        if x is None:
+            raise TypeError("@ takes a tensor, not None")
         other = x if isinstance(x, TensorCore) else self._from_host(x)
         return other.dot(self, dtype=dtype) if reverse else self.dot(other, dtype=dtype)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from tinygrad.dtype import least_upper_float, sum_acc_dtype
+from tinygrad.dtype import dtypes, least_upper_float, sum_acc_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.elementwise.formulas import binary_cross_entropy
@@ -68,9 +68,15 @@ class LossMixin(GatherMixin, ActivationMixin):
     def _select_target_class(self, Y: Self) -> Self:
         """The log-probability of the target class, with classes last; NaN for classes out of range.
 
-        Raises ValueError unless there is one target for each prediction.
+        Raises ValueError unless there is one target for each prediction, and for float targets,
+        which would silently be no class if they have a fraction.
         """
         self._with_axes("the loss of classes")
+        if dtypes.is_float(Y.dtype):
+            raise ArgumentError(
+                f"the loss of classes takes integers as targets, not {Y.dtype}; cast classes first:"
+                " .int(), or use cross_entropy with probabilities of the shape of the logits"
+            )
         classes = self.shape[-1]
         if Y.shape != self.shape[:-1]:
             raise ArgumentError(
@@ -128,8 +134,8 @@ class LossMixin(GatherMixin, ActivationMixin):
         """Cross entropy of logits (batch, classes, ...), with classes or probabilities as targets.
 
         Targets are integers (batch, ...), or probabilities of the shape of the logits. The loss of
-        a class out of range is NaN. Raises ValueError for a `label_smoothing` outside [0, 1] and
-        for shapes that do not fit.
+        a class out of range is NaN. Raises ValueError for a `label_smoothing` outside [0, 1], for
+        shapes that do not fit, and for classes of a float dtype.
 
         >>> round(Tensor([[0.0, 0.0]]).cross_entropy(Tensor([1])).item(), 4)
         0.6931

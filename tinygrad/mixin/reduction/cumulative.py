@@ -141,9 +141,9 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         [0.0, 0.0]
         """
         x = self._as_float()
+        dim = self._known_axis(axis, "logcumsumexp")
         if not self.ndim or 0 in self.shape:
             return x
-        dim = self._known_axis(axis, "logcumsumexp")
         return x._scan_axis(dim, LOGSUMEXP)
 
     def _logsumexp_of_prefixes(self) -> Self:
