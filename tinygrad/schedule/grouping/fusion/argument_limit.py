@@ -1,7 +1,11 @@
 """Kernels with no more arguments than their target takes: Metal's have 31 at most.
 
-Input: the `Choice` for a graph, otherwise complete. Output: the same, in which parts of expressions
-that read more arrays are materialised. Invariant: what no kernel may store stays as it is.
+Input: the `Choice` for a graph, otherwise complete. Output: the same `Choice`, in which parts of
+expressions that read too many arrays are materialised. Invariant: values that must not be stored
+are not.
+
+Example: a sum of 100 arrays, with a limit of 30, becomes kernels that each add up to 30 arrays: the
+source that reads the most arrays is materialised, until the rest fits.
 """
 
 from __future__ import annotations

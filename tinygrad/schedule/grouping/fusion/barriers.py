@@ -1,8 +1,11 @@
-"""Barriers to fusion: values that no kernel can compute in the loops of what uses them.
+"""Barriers to fusion: values that a kernel cannot compute in the loops of their users.
 
-Input: the `Choice` for a graph. Output: the same, in which reductions that are broadcast or feed
-another reduction are materialised, and operands that are read from memory. Invariant: a kernel
-computes the reductions of a value in loops that it can have.
+Input: the `Choice` for a graph. Output: the same `Choice`, in which further values are
+materialised: reductions that are broadcast or feed another reduction, and operands of ops that read
+memory. Invariant: the reductions of one kernel can share its loops.
+
+Example: in `x / x.sum(1, keepdim=True)`, the sum is broadcast along axis 1. Fused, it would be
+computed for each element, so it is materialised (unless `row_chains.py` shares rows).
 """
 
 from __future__ import annotations
@@ -23,18 +26,18 @@ FUSES_SOURCES = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, *GroupOp.Scatter})
 IS_READ = STORAGE - FUSES_SOURCES
 # nodes that read their sources from memory
 READS_MEMORY = NAMES_MEMORY | {Ops.CUSTOM_KERNEL, Ops.TRANSFER}
-# nodes whose second source is an index
+# nodes whose second source is an index tensor
 INDEXED = frozenset({Ops.GATHER, *GroupOp.Scatter})
 
 MAX_NESTED_WORK = 1 << 14
-"""The elements of reductions that one kernel computes, nested or beside a contraction, rather than
-several: so few take less time than to start another kernel."""
+"""The upper bound of elements reduced by nested reductions, or by reductions beside a contraction,
+in one kernel: so few take less time than the launch of another kernel."""
 MAX_NESTED_STEPS = 1 << 7
 """The same for each element of the result, which one thread computes."""
 MIN_NESTED_RESULTS = 1 << 5
-"""The elements of a result that keep a CPU busy, however much each one reduces."""
+"""From so many elements of the result on, a CPU nests reductions of any length."""
 MIN_NESTED_ROW = 8
-"""The contiguous elements that the inner reduction of such a kernel takes, as a vector."""
+"""The minimum contiguous elements of the inner of these reductions, which is vectorized."""
 
 
 def mark_barriers(choice: Choice) -> None:
@@ -51,15 +54,15 @@ class _Barriers:
         self.choice = choice
         self.reduced = choice.reduced
         self.reduced.clear()
-        # the loops of sums of products, and of what adds them
+        # the loops of fused sums of products, and of the nodes that add them
         self.products: dict[UOp, ProductLoops] = {}
-        # of reductions, also from an earlier pass
+        # the loops of all reductions, kept between passes
         self.loops: dict[UOp, ProductLoops | None] = kept_table("product loops")
-        # the nodes that read these through padding
+        # nodes that read a fused reduction through padding
         self.padded: set[UOp] = set()
 
     def mark_all(self) -> None:
-        """Mark the sources of each node."""
+        """Choose for the sources of each node whether they are materialised."""
         reduced = self.reduced.keys()
         for node in self.choice.order:
             op = node.op
@@ -114,7 +117,9 @@ class _Barriers:
             self.products[node] = loops
 
     def _can_nest(self, node: UOp, inner: UOp) -> bool:
-        """Whether a kernel may compute a reduction inside of the loops of another one."""
+        """Whether one kernel may compute the reduction `inner` inside the loops of reduction
+        `node`.
+        """
         if inner.op is not Ops.REDUCE_AXIS or not self.choice.in_rows.isdisjoint({inner, node}):
             return False
         if is_contraction(inner) or inner.src[0] in self.reduced:
@@ -132,8 +137,8 @@ class _Barriers:
         return target is not None and not target.has_threads
 
     def _added_products(self, node: UOp, sources: list[UOp]) -> ProductLoops | None:
-        """The loops of a kernel that adds the sums of products of some sources, None if `node` does
-        more than that, or if one tile does not suit them all.
+        """The loops of a kernel that adds the sums of products in `sources`. None if `node` is not
+        such a sum, or if one register tile does not suit all of them.
         """
         if node.op in GroupOp.Movement and sources[0] in self.products:
             return self.products[sources[0]].moved(node)
@@ -150,8 +155,9 @@ class _Barriers:
         return found
 
     def _separate_contractions(self, node: UOp, sources: list[UOp]) -> None:
-        """Fuse no other reduction with a contraction: the loops of its kernel are tiled for it. A
-        CPU adds several with equal loops in one tile.
+        """Materialise the other reductions beside a contraction, whose kernel is tiled for it.
+        Exceptions: small reductions, and on a CPU contractions with equal loops, which share a
+        register tile.
         """
         carried = {x: self.reduced[x] for x in sources if not self.choice.is_materialized(x)}
         if len(set(carried.values())) < 2:
@@ -174,12 +180,12 @@ class _Barriers:
 
 
 def is_small(work: float, elements: float) -> bool:
-    """Whether a kernel with this work and this many results takes less time than a launch."""
+    """Whether a kernel that reduces `work` elements to `elements` takes less time than a launch."""
     return work <= min(MAX_NESTED_WORK, MAX_NESTED_STEPS * elements)
 
 
 def row_elements(node: UOp) -> int:
-    """The contiguous elements that a reduction takes, 1 if it is not over the last axes."""
+    """The contiguous elements that a reduction reads, 1 if it is not over the last axes."""
     shape = node.src[0].shape
     kept = (i for i, size in enumerate(shape) if i not in node.arg.axes and not is_one(size))
     return max_elements(shape[max(kept, default=-1) + 1 :])

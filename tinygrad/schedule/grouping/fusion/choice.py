@@ -1,4 +1,4 @@
-"""What is chosen for one graph so far: values that are materialised, and values that never are."""
+"""The state of the fusion of one graph: values that are materialised, and values that never are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Choice:
         self.recomputed: set[UOp] = set()
         # nodes of kernels whose threads share rows; no other reduction is fused into these
         self.in_rows: set[UOp] = set()
-        # the fused reductions that a node is computed from: one of them, or a node that has them
+        # nodes with fused reductions in them: that reduction if there is one, else the node that
+        # joins several
         self.reduced: dict[UOp, UOp] = {}
 
     def add_chains(self, chains: Sequence[SoftmaxChain]) -> None:
@@ -40,13 +41,13 @@ class Choice:
                 self.materialized.add(chain.root)
 
     def materialize(self, node: UOp) -> None:
-        """Materialise the value that `node` moves."""
+        """Materialise the value below the movement and the widening casts of `node`."""
         base = stored_base(node)
         if base.op not in {Ops.CONST, Ops.ARANGE, Ops.DEFINE_VAR, Ops.BIND}:
             self.materialized.add(base)
 
     def is_materialized(self, node: UOp) -> bool:
-        """Whether a node, or the value that it moves, is materialised."""
+        """Whether a node, or the value below its movement and widening casts, is materialised."""
         found = self.materialized
         if node in found:
             return True
@@ -55,7 +56,7 @@ class Choice:
 
 
 def cast_growth(node: UOp) -> int:
-    """The bytes by which an element of a CAST is larger than one of its source; 0 for other ops."""
+    """The bytes that a CAST adds to an element, negative for a narrowing one; 0 for other ops."""
     return node.dtype.itemsize - node.src[0].dtype.itemsize if node.op is Ops.CAST else 0
 
 

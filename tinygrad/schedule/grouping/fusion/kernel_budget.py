@@ -1,8 +1,11 @@
-"""The bounds within which a kernel computes values again rather than reading them from memory.
+"""The limits of recomputation in one kernel.
 
-Input: the segments that are fused into a kernel. Output: whether there is room for another one.
-Invariant: a kernel does at most `MAX_WORK_RATIO` times the arithmetic that it would do without
-recomputation, and its size is at most `MAX_KERNEL_SIZE`.
+Input: the segments that are fused into a kernel. Output: whether another one fits. Invariant: a
+kernel does at most `MAX_WORK_RATIO` times the arithmetic that it would do if every value were
+computed once, and its size is at most `MAX_KERNEL_SIZE`.
+
+Example: a kernel of 1,000 elements reads `exp(x)`, 16 operations, at 3 places. The work is 48,000
+operations; 16,000 would remain if each element were computed once.
 """
 
 from __future__ import annotations
@@ -12,17 +15,18 @@ from typing import NamedTuple
 from tinygrad.schedule.grouping.fusion.segments import MAX_KERNEL_SIZE, Segment
 
 MAX_WORK_RATIO = 2
-"""The most arithmetic of a kernel, relative to that without recomputation."""
+"""The maximum arithmetic of a kernel, relative to that without recomputation."""
 
 
 class Cost(NamedTuple):
-    """What a segment adds to a kernel: instructions, work, and `once`, the work that would remain
-    if each element were computed by only one of the kernels that need it.
-    """
+    """What a segment adds to a kernel."""
 
     size: int
+    """Estimated instructions."""
     work: float
+    """Operations for all loop iterations."""
     once: float
+    """The share of this kernel in the operations if each element were computed only once."""
 
 
 class KernelBudget:
@@ -41,7 +45,7 @@ class KernelBudget:
         return self.work + cost.work <= MAX_WORK_RATIO * (self.work_once + cost.once)
 
     def spend(self, cost: Cost) -> None:
-        """Compute a segment in this kernel."""
+        """Add the cost of a segment that this kernel computes."""
         self.size += cost.size
         self.work += cost.work
         self.work_once += cost.once

@@ -1,7 +1,10 @@
-"""Leaves: the materialised arrays and expensive ops that each expression is computed from.
+"""Leaves of expressions: the materialised arrays and the expensive ops that they read.
 
-Input: the materialised nodes of a graph, and expressions. Output: whether an expression is too
-expensive to recompute.
+Input: the materialised nodes of a graph, and expressions. Output: whether an expression reads too
+much to be recomputed.
+
+Example: `a * b + gather(table, index)`, of materialised arrays, has the leaves a, b, table, index
+and the GATHER, which is expensive. The sets are cut off where more leaves make no difference.
 """
 
 from __future__ import annotations
@@ -15,19 +18,19 @@ from tinygrad.uop.ops import UOp
 MAX_RECOMPUTED_LEAVES = 4
 """An expression that reads more arrays is materialised rather than recomputed."""
 SMALL_RATIO = 1 / 16
-"""Arrays with no more elements, relative to those that are computed from them, stay in a cache."""
+"""The ratio of elements before and after an EXPAND up to which its source stays in a cache."""
 EXPENSIVE = frozenset({Ops.GATHER, Ops.THREEFRY})
 NO_LEAVES: frozenset[UOp] = frozenset()
 
 
 class Leaves:
-    """The leaves of expressions of a graph, as many as make a difference."""
+    """The leaves of the expressions of a graph, up to `MAX_RECOMPUTED_LEAVES + 1` of each."""
 
     def __init__(self, materialized: set[UOp]) -> None:
-        # those of now: others are added while expressions are compared
+        # a copy, since nodes are added to the original while expressions are compared
         self.materialized = frozenset(materialized)
         self.leaves: dict[UOp, frozenset[UOp]] = {}
-        # the same without what is repeated so often that reading it costs nothing, if it differs
+        # the leaves without small arrays that are broadcast, where these differ from `leaves`
         self.large_leaves: dict[UOp, frozenset[UOp]] = {}
         self.expensive: set[UOp] = set()
 
@@ -56,8 +59,8 @@ class Leaves:
                 self._find(x)
 
     def exceed(self, count: int, node: UOp, *, large: bool = False) -> bool:
-        """Whether an expression reads more than `count` arrays; expensive ops count as several.
-        With `large`, those that are repeated often do not count.
+        """Whether an expression reads more than `count` arrays; an expensive op counts as
+        `MAX_RECOMPUTED_LEAVES`. With `large`, small arrays that are broadcast do not count.
         """
         if node not in self.leaves:
             self._find_below(node)
@@ -69,7 +72,7 @@ class Leaves:
 
 
 def _joined(parts: list[frozenset[UOp]], *more: UOp) -> frozenset[UOp]:
-    """The leaves of several expressions together, as many as make a difference."""
+    """The union of the leaves of several expressions and `more`, cut off as in `Leaves`."""
     if len(parts) == 1 and not more:
         return parts[0]
     found = parts[0].union(more) if more else parts[0]

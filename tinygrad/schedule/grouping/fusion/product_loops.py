@@ -1,8 +1,11 @@
-"""The loops of sums of products, which tell whether one register tile can add several.
+"""The loops of matrix products, to tell whether one register tile can accumulate several.
 
-Input: the tensor form of a matrix product, and movement behind it. Output: its `ProductLoops`, or
-None if it is no plain product. Invariant: products with equal `axes` and `movement` use the rows
-and columns of a tile alike, so that a kernel of all of them is tiled as well as each.
+Input: the tensor form of a matrix product, and the movement of its result. Output: its
+`ProductLoops`, or None if it is no plain product. Invariant: products with equal loops use the rows
+and columns of a tile in the same way, so that one kernel for all is tiled as well as each alone.
+
+Example: `a @ b + c @ d` are two products with the axes (row, column), so one kernel computes both.
+`a @ b + (d @ c).T` differ in their movement, a PERMUTE, and are two kernels.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from tinygrad.uop.ops import UOp
 from tinygrad.uop.sint import is_one
 
 MAX_SUMS = 4
-"""The sums of products of one kernel, each of which adds a loop nest to it."""
+"""The maximum number of products in one kernel, each of which is a loop nest."""
 MAX_SKINNY_ROWS = 8
-"""With so few rows, the order of the larger operand in memory decides how a product is tiled."""
+"""Up to so many rows, the memory order of the larger operand decides how a product is tiled."""
 
 READS_MASKED = frozenset({Ops.WINDOW, Ops.UNWINDOW, Ops.PAD})
 ROW, COLUMN, SHARED = "row", "column", "shared"
@@ -85,7 +88,7 @@ def product_loops(node: UOp) -> ProductLoops | None:
 
 
 def _is_plain(operand: UOp) -> bool:
-    """Whether an operand is repeated last, and not read through windows or padding."""
+    """Whether an operand ends in an EXPAND, and is not read through windows or padding."""
     ops = [x.op for x in _movement(operand)]
     return ops[:1] == [Ops.EXPAND] and READS_MASKED.isdisjoint(ops)
 

@@ -1,10 +1,12 @@
-"""Find the reductions of rows that one kernel computes with what it computes from them.
+"""Find softmaxes, norms and the like: reductions of rows that one kernel computes together with
+their users.
 
-Input: the nodes of a per-device graph, sources first. Output: chains, as in a softmax or a norm: a
-row's maximum, its sum of exponentials, and the exponentials divided by the sum. The threads of a
-GPU share a row, and a core of a CPU computes all of it, so that one kernel reads the row from
-memory once (`codegen/optimize/threads/reduction.py`). Invariant: the nodes of a chain have no use
-but its root.
+Input: the nodes of a per-device graph, sources first. Output: `RowChain`s. Invariant: all uses of
+the nodes of a chain lead to its root.
+
+Example: a softmax of (rows, columns) is a maximum of each row, a sum of exponentials, and their
+quotient, the root. As one kernel it reads a row from memory once. The threads of a GPU share a row
+(`codegen/optimize/threads/reduction.py`); a core of a CPU computes all of it.
 """
 
 from __future__ import annotations
@@ -33,9 +35,8 @@ ROWS_PER_CORE = 4
 SMALL_ARRAY = 1 << 12
 """A CPU fuses smaller arrays whatever the number of their rows."""
 LARGE_BYTES = 1 << 20
-"""Arrays from this size on should take no further memory on a CPU. So their rows are fused only if
-the result could not take the place of an argument (`reuse_arguments.py`), and cheap values are
-computed again.
+"""From this size on, a CPU saves memory first. Rows are fused only where separate kernels could not
+store their result in place of an argument (`reuse_arguments.py`), and cheap values are recomputed.
 """
 MAX_REDUCTIONS = 4
 """The maximum number of reductions of one kernel."""
@@ -45,8 +46,8 @@ MAX_NODES = 96
 
 @dataclass(frozen=True)
 class RowChain:
-    """A chain of row reductions: `inside` are these and what is computed from them. All of their
-    uses lead to `root`, whose kernel computes all of it.
+    """Row reductions and the nodes computed from them, `inside`. All of their uses lead to `root`,
+    whose kernel computes all of them.
     """
 
     root: UOp
@@ -100,8 +101,8 @@ def is_row_reduction(node: UOp, target: Target) -> bool:
 
 
 def reads_inputs(value: UOp) -> bool:
-    """Whether a value is computed from the buffers of a graph alone, without an earlier kernel, one
-    of them as large: then it has no argument whose memory a result may take.
+    """Whether a value is computed from buffers of the graph alone, one of them at least as large.
+    Then its kernel has no temporary argument whose memory the result could reuse.
     """
     largest = 0
     stack, seen = [value], {value}
@@ -130,7 +131,7 @@ class _Search:
                 self.users.setdefault(x, []).append(node)
 
     def chain_of(self, reduce: UOp) -> RowChain | None:
-        """The chain that starts with a reduction: up to the last node that all uses lead to."""
+        """The longest chain from a reduction to a node that all uses of the chain lead to."""
         found: RowChain | None = None
         if not self.is_inside(reduce, reduce):
             return found
@@ -162,8 +163,9 @@ class _Search:
         return found
 
     def is_recomputed(self, node: UOp, reduce: UOp, inside: set[UOp]) -> bool:
-        """Whether several kernels compute a value of the row from one array and the reduction, as
-        the difference to the maximum: storing it would take the memory of another large array.
+        """Whether a value as large as the rows is better recomputed by each of its users than
+        stored. It is computed from one array and the reduction, as `x - max`, and storing it would
+        take the memory of another large array.
         """
         users = self.users.get(node, ())
         if node in self.outputs or len(users) < 2:

@@ -1,9 +1,12 @@
-"""Segments: the parts of a graph that are fused as a whole, and how large they are.
+"""Segments: the parts of a graph that are fused as a whole, and their size.
 
-A *segment* is a node that is used more than once, or is stored, with all nodes that only it is
+A *segment* is a node that is used more than once or is stored, with the single-use nodes that it is
 computed from. Input: the nodes of a per-device graph, sources first, and those that are
 materialised. Output: the size and work of the segment of each node. Invariant: no segment is larger
-than `MAX_SEGMENT_SIZE`: single-use values within it are materialised.
+than `MAX_SEGMENT_SIZE`, since single-use values in it are materialised until it fits.
+
+Example: in `y = exp(x) + 1; out = y * y.flip(0)`, y is used twice. Its segment is ADD and EXP; that
+of `out` is MUL and FLIP.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ LOAD_SIZE = 2
 # movement that adds a condition to the loads below
 CONDITIONAL = frozenset({Ops.PAD, Ops.UNWINDOW})
 CONDITION_SIZE = 2
-# nodes of which the source is computed more or less often than they are
+# nodes whose source has more or fewer elements to compute than they have
 CHANGES_POINTS = frozenset({Ops.REDUCE_AXIS, Ops.EXPAND})
 # movement with more elements than its source, of which each is computed
 MORE_POINTS = frozenset({Ops.PAD, Ops.WINDOW, Ops.UNWINDOW})
@@ -57,8 +60,8 @@ def expression_size(value: UOp) -> int:
 
 
 def points_ratio(node: UOp) -> float:
-    """How often the source of a movement op or reduction is computed for one element of it. What
-    is repeated does not depend on the loop, and is computed before it.
+    """Elements of the source to compute for each element of a node. It is above 1 for a reduction,
+    and below 1 for an EXPAND, whose source is hoisted out of the loop that repeats it.
     """
     if node.op in CHANGES_POINTS:
         return max_elements(node.src[0].shape) / max(max_elements(node.shape), 1)
@@ -67,7 +70,9 @@ def points_ratio(node: UOp) -> float:
 
 @dataclass(slots=True)
 class Segment:
-    """What one element of a node takes: `work` counts arithmetic, `size` instructions."""
+    """The cost of one element of a node: operations executed (`work`), and instructions of the
+    kernel (`size`), of which those in loops count once.
+    """
 
     work: float
     size: int
@@ -133,7 +138,7 @@ class Segments:
         return min(parts)[3] if parts else None
 
     def _forget(self, sources: Sequence[UOp], part: UOp) -> None:
-        """Sources that move a part that is materialised are a load each."""
+        """Measure the movement between `sources` and `part` again: `part` is a load now."""
         for x in sources:
             chain = []
             below = x
@@ -153,8 +158,8 @@ def can_be_stored(node: UOp) -> bool:
 
 
 def _shared(order: list[UOp]) -> set[UOp]:
-    """The values that are used more than once, or at more points than they have elements; and what
-    they move.
+    """The values that are used more than once, or padded or windowed to more elements, and the
+    values below their movement.
     """
     seen: set[UOp] = set()
     shared: set[UOp] = set()

@@ -1,11 +1,15 @@
-"""Values that several kernels use, or one in several places: materialised or recomputed.
+"""Values that are used several times: choose which are materialised and which recomputed.
 
-Input: the `Choice` for a graph, with all barriers. Output: the same, in which reductions with two
-contexts are materialised, and arithmetic that is too expensive to recompute. Invariant: no
-reduction is computed twice.
+Input: the `Choice` for a graph, with all barriers. Output: the same `Choice`, in which further
+values are materialised: reductions with several contexts, and arithmetic that is too expensive to
+recompute. Invariant: no reduction is computed twice.
 
-A *context* is one way in which a kernel reads a node: its root and the movement between the two. A
-node with one context is fused. A reduction with two is materialised, cheap arithmetic recomputed.
+A *context* is one way in which a kernel reads a node: the kernel's root, and the movement from the
+root to the node. A node with one context is fused. Of nodes with several, reductions are
+materialised and cheap arithmetic is recomputed.
+
+Example: in `y = exp(x); out = y + y.flip(0)`, y has two contexts in one kernel: itself and flipped.
+The kernel computes exp twice for each element, unless that exceeds its budget.
 """
 
 from __future__ import annotations
@@ -27,13 +31,13 @@ from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
 MAX_RECOMPUTED_LEAVES_IN_REDUCE = 3
-"""The arrays that an expression may read which is recomputed in the loops of a reduction."""
+"""The maximum arrays that an expression reads if it is recomputed in the loops of a reduction."""
 MAX_CONTEXTS = 256
-"""The contexts that are tracked for each node; the bound on work is reached before."""
+"""The maximum contexts that are tracked for each node; work is limited before this is reached."""
 FREE_KERNELS = 4
-"""The kernels that may compute a value once each: storing it takes a kernel of its own."""
+"""So many kernels may compute a value once each, since storing it takes a kernel too."""
 
-# nodes whose sources are read at other points than they are
+# nodes that read their sources at other elements than the one they compute
 CHANGES_CONTEXT = INDEXED | GroupOp.Movement | {Ops.REDUCE_AXIS}
 
 
@@ -63,7 +67,7 @@ class _SharedValues:
         self.materialized, self.recomputed = choice.materialized, choice.recomputed
         self.segments = Segments(self.order, self.materialized, self.recomputed)
         self.leaves = Leaves(self.materialized)
-        # those of nodes whose users are done
+        # the contexts of nodes, complete once all users of a node are done
         self.contexts: dict[UOp, Contexts] = {}
         self.paths: dict[tuple[Any, ...], int] = {}
         # the kernel of each path, and the number of its loop iterations
@@ -155,7 +159,7 @@ class _SharedValues:
         )
 
     def _extend(self, path: int, ratio: float, key: tuple[Any, ...]) -> int:
-        """The number of a path that goes on by `key`, a new one for a new key."""
+        """The number of the path that extends `path` by `key`; a new one for a new key."""
         found = self.paths.setdefault((path, *key), len(self.budgets))
         if found == len(self.budgets):
             self.budgets.append(self.budgets[path])

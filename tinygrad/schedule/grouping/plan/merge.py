@@ -1,8 +1,11 @@
-"""Horizontal fusion: merge kernels with the same loops into one of several outputs.
+"""Horizontal fusion: merge kernels with equal loops into one kernel with several outputs.
 
 Input: units in order, and the dependencies of each. Output: fewer units, in an order that respects
-the dependencies. Invariant: a merged kernel reads the result of another one of its group only at
-the element that it computes, so that the value is in a register and not read back.
+the dependencies. Invariant: in a merged kernel, an output that another one reads is read only at
+the element being computed, so that it is in a register and not read back.
+
+Example: an optimizer's step computes `m = b * m + (1 - b) * g` and then `w = w - lr * m`. Both loop
+over the shape of w, and the second reads m at its own element, so one kernel computes both.
 """
 
 from __future__ import annotations
@@ -21,18 +24,18 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import ParamArg, UOp
 
 MAX_PARAMS = 24
-"""The arguments of a merged kernel."""
+"""The maximum arguments of a merged kernel."""
 MAX_REDUCTIONS = 4
-"""The values of a merged kernel that have reductions."""
+"""The maximum outputs of a merged kernel that have reductions."""
 MAX_UNRELATED = 1 << 12
-"""The elements of kernels that are merged without an array in common: so few take less time than to
-start another kernel."""
+"""Up to so many elements, kernels are merged without an array in common: they take less time than
+another launch."""
 MAX_GROUPS_TRIED = 8
 """The groups that are tried for each unit, those that share the most arguments with it first."""
 
 
 def loops_of_unit(unit: Unit) -> KernelLoops | None:
-    """The loops of a unit with one store, whose elements are independent; None for others."""
+    """The loops of a unit with a single store to a whole array; None for other units."""
     if unit.item is not None or len(unit.stores) != 1 or unit.after is not None:
         return None
     target, value = unit.stores[0].src
@@ -60,8 +63,8 @@ def aligned_params(value: UOp) -> tuple[frozenset[UOp], frozenset[UOp]]:
 # groups of equal kernels are merged alike
 @cached_function(4096)
 def _merged_store(store: UOp, arguments: tuple[int | UOp, ...], shape: Shape) -> UOp:
-    """`store` in a kernel with loops of `shape`, where argument number i is the argument
-    `arguments[i]`, or that value which the kernel computes.
+    """`store` rewritten for a merged kernel with loops of `shape`. Its argument i becomes argument
+    number `arguments[i]` of that kernel, or the value `arguments[i]` which that kernel computes.
     """
     target, value = store.src
     table: dict[UOp, UOp] = {}
@@ -79,10 +82,12 @@ def _merged_store(store: UOp, arguments: tuple[int | UOp, ...], shape: Shape) ->
 
 
 class _Group:
-    """Kernels that are merged into `unit`, at `position` of the order, with `loops`: `written` maps
-    the memory that they write to values, `elsewhere` is the memory that they read at other
-    elements. `size` is the estimated size of the merged kernel, `reductions` the number of values
-    with reductions; `is_full` says that a unit did not fit.
+    """Kernels that are merged into `unit`, at `position` of the order, with `loops`.
+
+    `written` maps the memory that they write to its values. `elsewhere` is the memory that they
+    read at other elements than the one they compute. `size` is the estimated size of the merged
+    kernel, `reductions` its number of outputs with reductions. `is_full` says that a unit did not
+    fit.
     """
 
     def __init__(self, unit: Unit, loops: KernelLoops, position: int) -> None:
@@ -195,8 +200,8 @@ def merge_kernels(
     after: dict[Unit, set[Unit]],
     devices: Callable[[UOp], tuple[str, ...]],
 ) -> list[Unit]:
-    """The units, with those of equal loops that share an array merged, and elementwise ones with
-    the unit that writes what they read.
+    """The units, where those with equal loops and an array in common are merged; an elementwise
+    unit is also merged with the unit whose output it reads.
     """
     result: list[Unit] = []
     groups = _Groups()
@@ -216,7 +221,9 @@ def merge_kernels(
 
 
 def _keys(unit: Unit, loops: KernelLoops, devices: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    """The arrays of which a group must share one with a unit to be merged with it."""
+    """The keys of a unit, mostly an array with the loops over it. A unit is only merged with groups
+    that have one of its keys.
+    """
     size = prod(cast(tuple[int, ...], loops.shape))
     keys: list[tuple[Any, ...]] = []
     if loops.reduced is not None:

@@ -1,8 +1,11 @@
 """Order units so that each runs after those that it depends on.
 
 Input: the units of a plan. Output: the same units in order, and the dependencies of each.
-Invariant: what reads the content that a buffer has before an assignment runs before the unit that
-overwrites it, unless the two provably touch different elements.
+Invariant: a unit that reads a buffer as it is before an assignment runs before the assignment,
+unless the two provably access different elements (a write-after-read dependency).
+
+Example: `y = x * 2; x.assign(x + 1); z = x * 3`. The unit of y runs before the assignment, which
+overwrites what y reads, and that of z after it.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ Dependencies = dict[Unit, set[Unit]]
 
 
 class OverwriteConflict(RuntimeError):
-    """Units of which each would overwrite what another one still reads."""
+    """A cycle of units: each would overwrite what another one must still read."""
 
     def __init__(self, units: list[Unit]) -> None:
         super().__init__(
@@ -35,7 +38,7 @@ class OverwriteConflict(RuntimeError):
 def order_units(
     units: list[Unit], writer: dict[UOp, Unit], storage: StorageMap
 ) -> tuple[list[Unit], Dependencies]:
-    """The units in an order that respects their dependencies, and these.
+    """The units in an order that respects their dependencies, and the dependencies.
 
     Raises:
         OverwriteConflict: an overwritten value is needed together with the new one.

@@ -1,8 +1,8 @@
-"""Rebasing: a kernel that reads a range of rows of an array gets that range as its argument.
+"""Rebasing: pass a kernel the range of rows that it reads, instead of the whole array.
 
-Before: `PARAM(100, 4)` of a whole array, of which rows 10 and 11 are read. After: `PARAM(2, 4)` of
-these rows. So the steps of an unrolled loop over the rows of an array are equal kernels, which are
-compiled once. Invariant: a kernel reads and writes the same elements.
+Before: `PARAM(100, 4)`, an array of which the kernel reads rows 10 and 11. After: `PARAM(2, 4)`, a
+slice of these rows. So kernels that read different rows in the same way, as those of an unrolled
+loop over rows, are equal and compiled once. Invariant: a kernel accesses the same elements.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""Rematerialise replicated values: all-gather them before distant uses, so that few are alive.
+"""Rematerialise replicated values: all-gather them again before distant uses, so few are alive.
 
-Input: a plan. Output: the same plan, in which the replicated values that are all-gathered from its
-inputs take no more memory together than those that one item uses at once. With weights sharded over
-the devices (ZeRO-3, arXiv:1910.02054), about one is replicated at a time, and all-gathered once
-more for the backward pass. The value with the furthest next use is dropped first, as in Belady,
-A study of replacement algorithms (1966). Invariant: outputs of the plan are not dropped.
+Input: a plan. Output: the same plan, in which the replicated values that are all-gathered from
+inputs take no more memory together than those that one item uses at once. The value with the
+furthest next use is dropped first (Belady, A study of replacement algorithms, 1966). Invariant:
+outputs of the plan are not dropped.
+
+Example: three layers with weights that are sharded over the devices (ZeRO-3, arXiv:1910.02054).
+Without this pass, all three replicated weights are alive at the end of the forward pass. With it,
+one is at a time, and those of layers 1 and 2 are all-gathered again for the backward pass.
 """
 
 from __future__ import annotations
@@ -27,17 +30,16 @@ from tinygrad.uop.ops import UOp
 
 @dataclass(eq=False)
 class _Gathered:
-    """A replicated value in an entry.
-
-    The fields are positions of items in the plan: `recipe` computes the value from inputs alone,
-    `uses` read it, and before those in `dropped` it is rematerialised.
-    """
+    """A replicated value in an entry. Positions are those of items in the plan."""
 
     entry: int
     recipe: tuple[int, ...]
+    """The positions of the items that compute the value from inputs alone."""
     uses: list[int]
+    """The positions of the items that read it."""
     nbytes: int
     dropped: list[int] = field(default_factory=list)
+    """The uses before which it is rematerialised."""
 
     def next_use(self, position: int) -> int:
         """The position of its first reader after `position`."""

@@ -1,9 +1,11 @@
-"""Write results in place of arguments that nothing reads later.
+"""Store large results in place of arguments that no later item reads.
 
 Input: a plan. Output: the same plan, in which an elementwise kernel stores a large result in the
-memory of an argument, if it is the last item to use it. The gradient of logits, for example, takes
-the memory of the logits. Invariant: such a kernel reads an element of this argument only to compute
-the same element of the result, and nothing after that store reads it.
+memory of an argument, if it is the last item to use it. Invariant: the kernel reads an element of
+this argument only to compute the same element of the result, before it stores that.
+
+Example: the gradient of logits is stored in the memory of the logits, so the backward pass of a
+cross entropy takes no further array of (batch, classes).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import ParamArg, UOp
 
 MIN_REUSED_BYTES = 1 << 20
-"""The bytes of a result that is worth a kernel that works in place."""
+"""The minimum bytes of a result for which memory is reused."""
 
 
 @dataclass(frozen=True)

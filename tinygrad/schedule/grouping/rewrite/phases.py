@@ -1,9 +1,12 @@
-"""Phase decomposition of reductions over strided windows, as in gradients of convolutions.
+"""Phase decomposition of transposed convolutions with stride, as in gradients of convolutions.
 
-Before: `sum over k of in((y - k) / stride, k)`, where most `y - k` are no multiple of the stride.
-After: only `k = stride * q + r` contributes to `y = stride * j + r`, so each phase `r` is a sum of
-its own, over `q` of `in(j - q, stride * q + r)`: windows of stride 1 over fewer elements, and no
-division. Phases are materialised, then interleaved.
+Before: `out[y] = sum over k of in[(y - k) / stride, k]`, where most `y - k` are no multiple of the
+stride and contribute 0. After: only `k = stride * q + r` contributes to `y = stride * j + r`. So
+each phase r is a sum of its own, `sum over q of in[j - q, stride * q + r]`: a window of stride 1
+over fewer elements, without a division. Phases are materialised, then interleaved.
+
+Example: stride 2 and a kernel of 3. Even outputs add the kernel elements 0 and 2, odd outputs
+element 1. One sum of 3 products for each output becomes sums of 2 and of 1.
 """
 
 from __future__ import annotations
@@ -40,8 +43,8 @@ def split_phases(node: UOp, x: UOp) -> UOp | None:
 
 
 def _phase(node: UOp, x: UOp, phase: dict[Window, int]) -> UOp | None:
-    """The contribution of one phase of each strided window, spread out with zeros; None if it is
-    empty.
+    """The outputs of one phase, `phase[window]` for each strided window, with zeros at the outputs
+    of other phases; None if the phase has no elements.
     """
     source = x.src[0]
     windows = dict.fromkeys(x.arg.windows)

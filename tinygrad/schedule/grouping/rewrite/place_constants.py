@@ -1,9 +1,12 @@
-"""Place values that are computed from constants alone, where they need memory.
+"""Give values that are computed from constants a device, if they may be materialised.
 
-Input: a per-device graph. Output: the same graph, in which such values that may be materialised
-(reductions, scatters and long expressions) are computed on the devices of each of their uses.
-Invariant: a kernel reads memory of its own device; values that need no memory stay without a
-device.
+Constants have no device, and neither has a value computed from them. Input: a per-device graph.
+Output: the same graph, in which reductions, scatters and long expressions of constants are computed
+on the device of each of their uses. Invariant: a kernel reads memory of its own device; values that
+need no memory stay without a device.
+
+Example: `x + arange(1000).sum()` with x on CPU:1. The sum has no device; its leaf becomes
+`COPY(arange, CPU:1)`, so the sum is materialised there.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ from tinygrad.uop.ops import UOp
 
 NEEDS_MEMORY = frozenset({Ops.REDUCE_AXIS, *GroupOp.Scatter})
 MAX_CONSTANT_WORK = 256
-"""The operations on constants that every kernel may repeat. A value that takes more, if nothing is
-shared, is placed, so that it may be materialised."""
+"""Up to so many operations on constants are repeated in every kernel. A value that takes more is
+given a device, so that it may be materialised."""
 
 
 def place_constants(sink: UOp, default_device: str) -> UOp:
@@ -52,7 +55,7 @@ def place_constants(sink: UOp, default_device: str) -> UOp:
 
 
 def _work(node: UOp, work: dict[UOp, int]) -> int:
-    """The operations for one element, if values with several uses are computed for each use."""
+    """The operations for one element, where shared values count once for each use."""
     own = 1 if node.op in GroupOp.ALU else 0
     return own + sum(work[x] for x in dict.fromkeys(node.src) if x in work)
 

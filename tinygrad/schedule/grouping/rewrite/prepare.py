@@ -35,9 +35,9 @@ from tinygrad.uop.upat import UPat
 
 MAX_SPLIT_OUTPUTS = 16
 MIN_SPLIT_INPUTS = 1 << 18
-"""A reduction is split in two if it has at most so many outputs and at least so many inputs."""
+"""On a CPU, a reduction of at least so many inputs to at most so many outputs is split in two."""
 MAX_SPLIT = 256
-"""The number of partial results for each element of a split reduction."""
+"""The maximum number of partial results for each element of a split reduction."""
 COLUMNS_PER_BLOCK = 32
 BLOCKS_PER_UNIT = 2
 """On a GPU, a reduction is split so that each multiprocessor has so many blocks of threads."""
@@ -79,7 +79,9 @@ def _constant_like(node: UOp, value: ConstType) -> UOp:
 
 
 def split_reduce(node: UOp) -> UOp | None:
-    """`sum([a, b]) -> sum(sum([a, p, b/p]))`: the first sum has enough outputs for all cores."""
+    """`x.reshape(p, n / p).sum(1).sum()` for the sum of n elements: p partial sums keep all cores
+    busy. The first sum is materialised.
+    """
     source, arg = node.src[0], node.arg
     if not SPLIT_REDUCEOP or not all_int(source.shape):
         return None
@@ -100,7 +102,7 @@ def split_reduce(node: UOp) -> UOp | None:
 
 
 def _axis_and_parts(node: UOp) -> tuple[int, int]:
-    """The axis of a large reduction to split, and into how many parts; 1 to keep it whole."""
+    """The axis of a large reduction to split and the number of parts, 1 to leave it as it is."""
     target = find_target(node)
     if target is not None and target.has_threads and is_contraction(node):
         return split_of_product(node, target)
@@ -112,7 +114,7 @@ def _axis_and_parts(node: UOp) -> tuple[int, int]:
 
 
 def _parts_of_reduction(node: UOp, target: Target | None) -> int:
-    """The number of partial results for each element of a large reduction; 1 to keep it whole."""
+    """The number of partial results for each element of a large reduction; 1 not to split it."""
     shape, outputs = node.src[0].shape, prod(cast(tuple[int, ...], node.shape))
     if target is None or not target.has_threads:
         return MAX_SPLIT if outputs <= MAX_SPLIT_OUTPUTS else 1
@@ -181,7 +183,7 @@ def _is_repeated(node: UOp, axis: int) -> bool:
 
 
 def _sliced(node: UOp, shape: tuple[sint, ...]) -> UOp:
-    """A node that is repeated along the axes that have other sizes in `shape`."""
+    """`node` in another shape, which differs along axes where all of its elements are equal."""
     if node.op is Ops.EXPAND:
         return node.src[0].expand(shape)
     if node.op is Ops.CONST:

@@ -1,8 +1,8 @@
-"""Overwritten content that is still needed: it is materialised before the write.
+"""Copy the old content of memory that a node reads together with the new one.
 
-Before: expressions may read the content of a memory before and after a write to it. After: every
-node reads one content of each memory that is written; older contents are in memory of their own.
-Invariant: a graph without such a node is unchanged.
+Before: an expression may read memory as it is before and as it is after a write. After: every node
+reads one version of each memory; older versions are materialised in memory of their own before the
+write. Invariant: a graph without such a node is unchanged.
 
     x = [1, 2]; y = x * 2; x += 1; z = y + x        z reads x before and after the write
     ADD(MUL(x, 2), ASSIGN(x, ...))  ->  ADD(CONTIGUOUS(MUL(x, 2)), ASSIGN(x, ...))
@@ -18,8 +18,8 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
 Contents = dict[UOp, tuple[int, int]]
-"""By memory, the first content that a value reads, and the last on which it depends: 0 is that
-before all writes, n that after write n. A value in memory of its own reads none.
+"""For each memory, the first version that a value reads and the last one on which it depends.
+Version 0 is before all writes, version n after write n. A materialised value reads none.
 """
 NOTHING: Contents = {}
 PRESERVED = "preserved"
@@ -30,12 +30,12 @@ _WRITTEN = frozenset({Ops.ASSIGN, Ops.AFTER})
 
 
 def preserve_overwritten(sink: UOp) -> UOp:
-    """`sink` with CONTIGUOUS values in place of older contents that are read beside newer ones."""
+    """`sink` with a CONTIGUOUS around each older version that is read beside a newer one."""
     order = list(sink.toposort())
     writes = tracked_writes(order)
     if not writes:
         return sink
-    # of the nodes that read such memory, and of those that change
+    # the versions that nodes read, and the nodes that were replaced
     reads: dict[UOp, Contents] = {}
     done: dict[UOp, UOp] = {}
     tracked, changed = reads.keys(), done.keys()
@@ -51,7 +51,9 @@ def preserve_overwritten(sink: UOp) -> UOp:
 
 
 def _kept(node: UOp, found: Contents, writes: dict[UOp, set[int]]) -> dict[UOp, int]:
-    """The latest content of each memory of which `node` may not read two, as in `found`."""
+    """For each memory of which `node` reads two versions, as `found` says, the later one: older
+    ones must be copied.
+    """
     latest = {memory: last for memory, (first, last) in found.items() if first < last}
     if node.op is Ops.ASSIGN:
         memory = memory_of(node)
@@ -62,7 +64,9 @@ def _kept(node: UOp, found: Contents, writes: dict[UOp, set[int]]) -> dict[UOp, 
 
 
 def tracked_writes(order: list[UOp]) -> dict[UOp, set[int]]:
-    """The writes to each memory of which two contents are read, or one may be destroyed."""
+    """The numbers of the writes to each memory that is written twice, or read after a write. Only
+    these can have two versions in one expression.
+    """
     writes: dict[UOp, set[int]] = {}
     read_later: set[UOp] = set()
     for node in order:
@@ -97,7 +101,7 @@ def _contents_of_sources(node: UOp, reads: dict[UOp, Contents]) -> Contents:
 
 
 def _contents_of(node: UOp, found: Contents, writes: dict[UOp, set[int]]) -> Contents:
-    """The contents that a kernel reads in order to use a node, and depends on."""
+    """The versions that a kernel which uses `node` reads and depends on."""
     if node.op is Ops.BUFFER:
         return {node: (0, 0)} if node in writes else NOTHING
     if node.op in _WRITTEN:

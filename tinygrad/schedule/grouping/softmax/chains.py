@@ -1,10 +1,17 @@
-"""Softmax between products: find the scores that kernels recompute in blocks instead of storing.
+"""Find attention: the scores that kernels recompute in blocks instead of storing them.
 
-Input: the nodes of a per-device graph, sources first. Output: chains. In attention, scores are a
-product of queries and keys, and each use of them, after a softmax, is a reduction: a row maximum, a
-row sum, a product with the values, or, in its gradient, with queries and keys. These reductions are
-far smaller than the scores, so each is one kernel that computes scores again, block by block
-(`codegen/optimize/blocked_chain/blocks.py`). Invariant: a node of a chain has no other use.
+Input: the nodes of a per-device graph, sources first. Output: a `SoftmaxChain` for each softmax
+between products. Invariant: nodes that are never materialised have no use outside of their chain.
+
+The scores are a product of queries and keys. Each use of them, after a softmax, ends in a
+reduction: the maximum and the sum of a row, a product with the values, and in the gradient products
+with queries and keys. The results of these reductions are far smaller than the scores. So each
+reduction is a kernel that computes the scores again, block by block
+(`codegen/optimize/blocked_chain/`).
+
+Example: 2,048 queries and keys of 16 heads of 64 in float32. Scores take 256 MB, queries, keys,
+values and the output 8 MB each. The forward pass is one kernel, and its `wide` nodes, from the
+product to the weights, are never stored.
 """
 
 from __future__ import annotations
@@ -32,15 +39,16 @@ MIN_ROWS = 16
 """The minimum number of rows and of keys of scores; smaller ones are stored."""
 MIN_SCORES = 1 << 17
 MIN_SCORES_OF_HEAD = 1 << 14
-"""The minimum number of all scores, and of those of a pair of matrices; fewer stay in a cache."""
+"""The minimum number of all scores, and of those of one head; fewer stay in a cache."""
 MAX_DEPTH = 512
-"""The maximum reduction that is recomputed."""
+"""The maximum length of the reduction axis of a product that is recomputed, such as a head size."""
 MAX_WORK_RATIO = 2.0
 """The maximum work, relative to that with stored scores, for which scores are recomputed."""
 CACHED_SCORES = 32
-"""Scores that are stored as fast, times the square of the multiply-adds that recomputing one costs
-(measured: 512 x 512 scores of 8 heads of 64, 1024 x 1024 of 8 heads of 128)."""
-
+"""Scores are recomputed if there are at least `CACHED_SCORES` times the square of the multiply-adds
+that recomputing one score costs; reading fewer from a cache is as fast. Measured: both take the
+same time for 512 x 512 scores of 8 heads of 64, and for 1024 x 1024 of 8 heads of 128.
+"""
 
 # ops by which row statistics become factors of scores
 _FACTORS = KEEPS_ORDER | {Ops.EXPAND, Ops.CAST, Ops.RECIPROCAL, Ops.NEG, Ops.MUL}
@@ -48,26 +56,28 @@ _FACTORS = KEEPS_ORDER | {Ops.EXPAND, Ops.CAST, Ops.RECIPROCAL, Ops.NEG, Ops.MUL
 
 @dataclass
 class SoftmaxChain:
-    """Scores with all of their uses. `wide` nodes, computed from scores, are never materialised;
-    `ends` are the reductions of these, and `results` the nodes that the kernels of the ends store.
-    """
+    """Scores with all of their uses."""
 
     wide: dict[UOp, Roles] = field(default_factory=dict)
+    """The nodes of the shape of the scores, with the role of each axis. Never materialised."""
     expanded: set[UOp] = field(default_factory=set)
+    """The nodes between a `wide` node and the product that it is a factor of: EXPAND, CAST, MUL."""
     ends: dict[UOp, int] = field(default_factory=dict)
-    """Each reduction with the role of the axis that it reduces."""
+    """The reductions of `wide` nodes, each with the role of the axis that it reduces."""
     statistics: set[UOp] = field(default_factory=set)
-    """The maximum and the sum of a softmax that one kernel alone needs, and computes itself."""
+    """The maximum and the sum of the softmax, and what is computed from them, if only the kernel
+    of the output needs them; it computes them itself."""
     results: set[UOp] = field(default_factory=set)
+    """The nodes that the kernels of `ends` store: the reductions after movement and casts."""
     inlined: dict[UOp, set[UOp]] = field(default_factory=dict)
-    """The result whose kernel computes the maximum and the sum itself, and all nodes from these to
-    the scores."""
+    """The result whose kernel computes the maximum and the sum, with all nodes on the path from
+    these to the scores."""
     stored: tuple[UOp, ...] = ()
-    """The maximum and the sum, if that kernel stores them for others."""
+    """The maximum and the sum, if that kernel stores them for other kernels, as for gradients."""
 
     masks: set[UOp] = field(default_factory=set)
-    """What scores are masked with or added to, where it is computed from far smaller arrays, or
-    from the numbers of elements alone."""
+    """Masks and biases of the scores that are computed from far smaller arrays, or from `ARANGE`
+    alone. Each kernel computes them again."""
 
     def inside(self) -> set[UOp]:
         """The nodes that are never materialised."""
@@ -109,7 +119,7 @@ def is_clamped(node: UOp) -> bool:
 
 
 def elementwise_below(root: UOp) -> list[UOp]:
-    """The nodes that an elementwise expression is made of, with its leaves."""
+    """The nodes of an elementwise expression, down to and including its leaves."""
     found: dict[UOp, None] = {}
     stack = [root]
     while stack:
@@ -155,7 +165,9 @@ class _Search:
         return chain
 
     def is_worth_it(self, chain: SoftmaxChain, scores: int) -> bool:
-        """Whether recomputing scores, by multiply-adds, is faster than storing them."""
+        """Whether recomputing the scores is estimated to be faster than storing them, by the
+        multiply-adds of all kernels that need them.
+        """
         below: dict[UOp, frozenset[UOp]] = {}
         nodes = {*chain.wide, *chain.expanded, *chain.ends}
         for node in sorted(nodes, key=self.position.__getitem__):
@@ -172,14 +184,14 @@ class _Search:
         return scores >= CACHED_SCORES * ((recomputed - needed) / scores) ** 2
 
     def products_below(self, scores: UOp) -> list[UOp]:
-        """The products that are cheap to compute again, from which scores are computed."""
+        """The products in an expression of the scores that are cheap to recompute."""
         return [x for x in elementwise_below(scores) if is_recomputed(x)]
 
     # ---- uses ----
 
     def add_uses(self, product: UOp, chain: SoftmaxChain) -> bool:
-        """Add a product and all that is computed from it to a chain; returns whether all of it ends
-        in reductions that a kernel computes in blocks.
+        """Add a product and everything that is computed from it to a chain. Returns whether all
+        paths end in reductions that a kernel can compute in blocks.
         """
         roles = roles_of_product(product)
         stack = [(product, roles)]
@@ -203,8 +215,8 @@ class _Search:
         return True
 
     def ends_chain(self, user: UOp, roles: Roles, chain: SoftmaxChain) -> bool:
-        """Add a use of scores to the ends of a chain; returns whether it is a reduction along one
-        axis, or a product.
+        """Add a use of `wide` nodes to the ends of a chain. Returns whether it is a reduction along
+        one axis, or leads to products only.
         """
         if user.op is Ops.EXPAND:
             return self.add_products(user, roles, chain)
@@ -232,8 +244,8 @@ class _Search:
         return True
 
     def find_masks(self, chain: SoftmaxChain) -> None:
-        """Find the nodes that are not worth storing: those that are computed from small arrays and
-        from the numbers of elements.
+        """Find the masks and biases that are not worth storing, since they are computed from small
+        arrays and `ARANGE`.
         """
         limit = max(max_elements(x.shape) for x in chain.wide) // MIN_ROWS
         for wide in chain.wide:
@@ -248,7 +260,9 @@ class _Search:
                     stack += node.src
 
     def result_of(self, end: UOp) -> UOp:
-        """The node that the kernel of a reduction stores: it moves and casts what it computes."""
+        """The node that the kernel of a reduction stores: the reduction after the reshapes,
+        permutes and casts that are its only use.
+        """
         node = end
         while node not in self.outputs and len(self.users.get(node, ())) == 1:
             user = self.users[node][0]
@@ -260,8 +274,8 @@ class _Search:
     # ---- statistics ----
 
     def find_statistics(self, chain: SoftmaxChain, exponential: UOp, maximum: UOp) -> None:
-        """Find the product whose kernel computes the maximum and the sum on the way, and whether
-        any other kernel reads these.
+        """Find the product whose kernel also computes the maximum and the sum of the softmax, and
+        whether another kernel reads these.
         """
         totals = [x for x in chain.ends if x.arg.op is Ops.ADD and x.src[0] is exponential]
         if len(totals) != 1:
@@ -287,10 +301,10 @@ class _Search:
     def between(
         self, statistics: tuple[UOp, UOp], end: UOp, chain: SoftmaxChain
     ) -> set[UOp] | None:
-        """The statistics and what is computed from them on the way to the scores of a product;
-        None if it depends on them in another way.
+        """The statistics, and the nodes on the paths from them to the `wide` nodes of product
+        `end`. None if there is any other path, since the kernel could not compute them in place.
         """
-        # what comes before both does not depend on them
+        # nodes before both in topological order do not depend on them
         first = min(self.position[x] for x in statistics)
         region = end.toposort(gate=lambda u: self.position[u] > first and u not in statistics)
         if any(x in region and x is not end for x in chain.ends if x not in statistics):
@@ -311,7 +325,7 @@ class _Search:
         return found
 
     def are_private(self, found: set[UOp], chain: SoftmaxChain) -> bool:
-        """Whether nothing else uses some nodes."""
+        """Whether only `found` and `wide` nodes use the nodes of `found`."""
         return not any(
             x in self.outputs or any(u not in found and u not in chain.wide for u in self.users[x])
             for x in found
@@ -353,8 +367,8 @@ def is_recomputed(node: UOp) -> bool:
 
 
 def role_of_sum(reduce: UOp, roles: Roles, broadcast: UOp) -> int:
-    """The role of the axis of a sum of a broadcast value times another one; 0 if it is no product
-    over rows or keys.
+    """The role of the axis that `reduce` sums `broadcast * other` over; 0 if it is not a product
+    over all rows or all keys.
     """
     pair = factors(reduce)
     if pair is None:

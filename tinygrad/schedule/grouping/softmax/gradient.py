@@ -1,8 +1,14 @@
-"""The sum in the gradient of a softmax, from the product that the softmax was multiplied in.
+"""Rewrite the row sum in the gradient of attention, so that it reads the output, not the scores.
 
-Before: for weights `w = exp / total`, `out[i, d] = sum over j of w[i, j] * v[j, d]`; the gradient
-of the softmax has `sum over j of exp[i, j] * (sum over d of g[i, d] * v[j, d])`. After: that is
-`total[i] * sum over d of g[i, d] * out[i, d]`, which has no element for each score.
+Input and output: a per-device graph. With weights `w = exp / total` and the output
+`out[i, d] = sum over j of w[i, j] * v[j, d]`, of which `g[i, d]` is the gradient:
+
+    before:  sum over j of exp[i, j] * (sum over d of g[i, d] * v[j, d])
+    after:   total[i] * sum over d of g[i, d] * out[i, d]
+
+Both are equal, since the sums can be exchanged. The second needs no pass over the scores: with
+2,048 keys and heads of 64, it has 64 multiply-adds for each row instead of 2,048 * 65. It is the
+row sum D of FlashAttention (arXiv:2205.14135, algorithm 4).
 """
 
 from __future__ import annotations
@@ -18,10 +24,11 @@ from tinygrad.uop.ops import UOp
 
 
 def reuse_products(sink: UOp) -> UOp:
-    """Rewrite all such sums below `sink`. Products and reductions alone are looked up as users."""
+    """Rewrite all such sums below `sink`."""
     nodes = sink.toposort()
     if not any(u.op in GroupOp.Exponential for u in nodes):
         return sink
+    # only MUL and REDUCE_AXIS are looked up as users
     users: dict[UOp, list[UOp]] = {}
     for node in nodes:
         if node.op is Ops.MUL or node.op is Ops.REDUCE_AXIS:
@@ -49,7 +56,9 @@ def _add_sum(
     users: dict[UOp, list[UOp]],
     table: dict[UOp, UOp],
 ) -> None:
-    """Add the replacement of the sum of an exponential times a gradient, if there is one."""
+    """Add the replacement of the row sum of `product`, an exponential times the gradient of the
+    weights, if the output was computed from the same weights.
+    """
     sums = [x for x in _row_sums(product, users) if x.arg == total.arg]
     if not sums:
         return
@@ -95,7 +104,9 @@ def _output(
     key: int,
     users: dict[UOp, list[UOp]],
 ) -> tuple[UOp, UOp] | None:
-    """The product of the weights with the values of `gradient`, and the gradient of it."""
+    """The output, the product of the weights with the values in `gradient`, and its gradient; None
+    if no such product has the same weights.
+    """
     pair = factors(gradient)
     assert pair is not None, "the gradient of the weights is a product"
     for values, upstream in (pair, pair[::-1]):
@@ -119,5 +130,5 @@ def _products_with(values: UOp, users: dict[UOp, list[UOp]]) -> Iterator[tuple[U
 
 
 def _operands(steps: list[Step]) -> list[object]:
-    """What identifies the steps: interned nodes, and one that names the op of each."""
+    """The ops and operands of all steps but the division, which identify the multiple."""
     return [x for step in steps if step is not None for x in step]

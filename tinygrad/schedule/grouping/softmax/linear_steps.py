@@ -1,7 +1,10 @@
-"""The steps by which a value is a multiple of another one.
+"""The ops by which one value is a multiple of another.
 
-Input: an expression, and a node that it is linear in. Output: for each op in between, the op with
-its other operands; None for a division by a given total.
+Input: an expression, and a node in it. Output: for each op from the expression down to the node,
+the op and its other operand; None for a division by a given total. Movement and casts are skipped.
+
+Example: `where(keep, e / total, 0) * 2`, with the node `e`, has the steps `(MUL, 2)`,
+`(WHERE, keep)` and None. `e + 1` is no multiple of `e` and has no steps.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ def _is_within(node: UOp) -> bool:
 
 
 def linear_steps(root: UOp, source: UOp, total: UOp | None = None) -> list[Step] | None:
-    """The steps from `root` down to `source`; None if `root` is not a multiple of it."""
+    """The steps from `root` down to `source`; None if `root` is not a multiple of it. With `total`,
+    one of the steps may divide by it, and no other operand may contain it.
+    """
     depends: dict[UOp, bool] = {}
     for u in root.toposort(gate=lambda u: u is not source and _is_within(u)):
         below = any(depends.get(x, False) for x in u.src)

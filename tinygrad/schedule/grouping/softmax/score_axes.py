@@ -1,8 +1,12 @@
-"""The axes of scores: those of rows, those of keys, and those that both operands have.
+"""The roles of the axes of scores: batch axes (0), and the axes of either operand (1 and 2).
 
-Input: a product of the per-device graph, and nodes computed from it. Output: the role of each of
-their axes. Axes that one operand lacks have one role, those that the other one lacks another; role
-1 is that of the first such axis of the product.
+Input: a product of the per-device graph, and nodes computed from it. Output: a role for each axis
+of these nodes. Axes of both operands have role 0. Axes of one operand only have role 1 or 2; the
+first such axis has role 1.
+
+Example: `q @ k.T` of shape (batch, heads, rows, keys, 1), with the reduced axis last, has the roles
+(0, 0, 1, 2, 0). A reshape to (batch * heads, rows, keys) has (0, 1, 2); one that merges rows and
+keys has none.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""A softmax over a sharded axis: each device takes the maximum of its own scores.
+"""Attention with sharded keys: each device subtracts the maximum of its own scores.
 
-Before: exponentials of local scores minus the maximum of all devices, so that their sums and
-products wait for an all-reduce, and scores are stored meanwhile or computed again. After: with the
-maximum of the device's own scores, and a factor for each row,
+Input and output: a per-device graph. Before: exponentials of local scores minus the maximum of all
+devices. Sums and products of them wait for an all-reduce; meanwhile the scores are stored, or they
+are computed twice. After: with the maximum of the device's own scores, and a factor for each row,
 
     exp(score - max) = exp(score - local) * factor,    factor = exp(local - max)
 
-Sums over keys are multiplied with the factor, and with all else that each row has one of, after
-they are computed. So one kernel computes local maxima, sums and products (`chains.py`), and
-devices exchange these alone.
+The factor, like everything that has one value a row, is hoisted out of the sums over keys. So one
+kernel computes local maxima, sums and products (`chains.py`), and devices exchange only these.
+
+Example: the largest scores of a row are 3 on device 0 and 5 on device 1. Device 0 computes
+`sum(exp(score - 3))` and multiplies it by exp(-2), device 1 `sum(exp(score - 5))`, times 1.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ MIN_SUM_BYTES = 4
 
 @dataclass(frozen=True)
 class _LocalSoftmax:
-    """An exponential of local scores, as the product of one that nothing is exchanged for, and of
-    a factor for each row.
+    """An exponential as a product of `local`, which needs no communication, and of `factor`, with
+    one value for each row.
     """
 
     local: UOp
@@ -54,7 +56,7 @@ def split_sharded_softmax(sink: UOp) -> UOp:
     if not found:
         return sink
     table = {u: x.local * x.factor.expand(u.shape) for u, x in found.items()}
-    # the exponential that an expression is a multiple of, if there is one
+    # for each node that is a multiple of one of the exponentials, that exponential
     below: dict[UOp, UOp] = {}
     for node in nodes:
         if node in found:
@@ -81,7 +83,8 @@ def _local_softmax(exponential: UOp) -> _LocalSoftmax | None:
     local = _local_maximum(maximum, scores)
     if local is None or local.shape != maximum.shape:
         return None
-    # rows without a key that counts have no NaN: they do on all devices or have a factor of 0
+    # a row whose keys on this device are all masked: with a finite maximum its exponentials are 0,
+    # where -inf - -inf would be NaN
     local = local.alu(Ops.MAX, UOp.const(local.dtype, lowest(local.dtype)))
 
     def exponential_of(difference: UOp) -> UOp:
@@ -133,7 +136,9 @@ def _maxima(node: UOp) -> list[UOp]:
 def _hoist_factors(
     total: UOp, exponential: UOp, found: dict[UOp, _LocalSoftmax], table: dict[UOp, UOp]
 ) -> None:
-    """Add the replacement of a sum over keys: factors of rows are multiplied after it."""
+    """Add the replacement of a sum over keys: everything with one value a row multiplies the sum,
+    not its elements.
+    """
     if len(total.arg.axes) != 1 or total.dtype.itemsize < MIN_SUM_BYTES:
         return
     softmax = found[exponential]
