@@ -30,6 +30,12 @@ def torch_pad(x: Any) -> Any:
     return torch.nn.functional.pad(x, (0, 0, 2048, 2048))
 
 
+def torch_pad_with_elements(mode: str, x: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.pad(x[None], (3, 3, 3, 3), mode=mode)[0]
+
+
 def torch_concatenate(x: Any) -> Any:
     import torch
 
@@ -47,6 +53,14 @@ OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] =
     "layernorm": (lambda x: x.layernorm(), torch_layernorm),
     "pad rows": (lambda x: x.pad(((2048, 2048), (0, 0))), torch_pad),
     "pad columns": (lambda x: x.pad((None, (1, 1))), torch_pad_columns),
+    **{
+        f"pad {mode}": (
+            partial(Tensor.pad, padding=(3, 3, 3, 3), mode=mode),
+            partial(torch_pad_with_elements, mode),
+        )
+        for mode in ("reflect", "replicate", "circular")
+    },
+    "roll columns": (lambda x: x.roll(5, 1), lambda x: x.roll(5, 1)),
     "concatenate columns": (lambda x: x.cat(x[:, :-1], dim=1), torch_concatenate),
     "sine": (lambda x: x.sin(), lambda x: x.sin()),
     "tangent": (lambda x: x.tan(), lambda x: x.tan()),

@@ -29,6 +29,7 @@ from tinygrad.codegen.lower.reductions import lower_reductions
 from tinygrad.codegen.lower.roles import join_roles
 from tinygrad.codegen.lower.scalar_lanes import write_lanes
 from tinygrad.codegen.lower.vector_ranges import expand_vectors
+from tinygrad.codegen.optimize.index_set_splitting import split_index_sets
 from tinygrad.codegen.optimize.loops import optimize_loops
 from tinygrad.codegen.optimize.normalize import normalize
 from tinygrad.helpers import to_function_name
@@ -52,6 +53,7 @@ from tinygrad.uop.spec import IMPERATIVE_KERNEL, KERNEL, LINEAR, SCHEDULED_KERNE
 __all__ = ["PASSES", "get_linear", "get_program"]
 
 LOOP_PASSES: tuple[Pass[Renderer], ...] = (
+    Pass("split index sets", split_index_sets, KERNEL, KERNEL),
     Pass("normalize loops", lambda sink, _: normalize(sink), KERNEL, KERNEL),
     Pass("optimize loops", optimize_loops, KERNEL, SCHEDULED_KERNEL),
     Pass("expand vectors", expand_vectors, SCHEDULED_KERNEL, VECTOR_KERNEL),

@@ -10,7 +10,9 @@ import pytest
 
 from test.backend.ops.oracle import arrays
 from test.backend.ops.oracle import compare_with_torch as compare
+from test.devices import only_cpu
 from tinygrad import Tensor, dtypes
+from tinygrad.dtype import DType
 
 torch = pytest.importorskip("torch")
 
@@ -219,6 +221,49 @@ def test_pad_with_existing_elements(mode: str, padding: tuple[int, ...]) -> None
         lambda x: torch.nn.functional.pad(x, (*padding, 0, 0)[:4], mode=mode),
         lambda x: x.pad((*padding, 0, 0)[:4], mode=mode),
     )
+
+
+LARGE: dict[str, Callable[[Any], Any]] = {
+    "pad": lambda x: torch.nn.functional.pad(x, (3, 70, 1, 0)),
+    "pad reflect": lambda x: torch.nn.functional.pad(x, (3, 2, 0, 4), mode="reflect"),
+    "pad replicate": lambda x: torch.nn.functional.pad(x, (1, 0, 9, 9), mode="replicate"),
+    "pad circular": lambda x: torch.nn.functional.pad(x, (30, 40, 2, 1), mode="circular"),
+    "cat columns": lambda x: torch.cat([x, x[..., :7], x[..., 1:] * 2], -1),
+    "cat rows": lambda x: torch.cat([x[:, :3], x.flip(1), x], 1),
+    "roll": lambda x: x.roll((5, -1), (2, 1)),
+    "stack last": lambda x: torch.stack([x, x + x], -1),
+}
+OURS: dict[str, Callable[[Tensor], Tensor]] = {
+    "pad": lambda x: x.pad((3, 70, 1, 0)),
+    "pad reflect": lambda x: x.pad((3, 2, 0, 4), mode="reflect"),
+    "pad replicate": lambda x: x.pad((1, 0, 9, 9), mode="replicate"),
+    "pad circular": lambda x: x.pad((30, 40, 2, 1), mode="circular"),
+    "cat columns": lambda x: Tensor.cat(x, x[..., :7], x[..., 1:] * 2, dim=-1),
+    "cat rows": lambda x: Tensor.cat(x[:, :3], x.flip(1), x, dim=1),
+    "roll": lambda x: x.roll((5, -1), (2, 1)),
+    "stack last": lambda x: x.stack(x + x, dim=-1),
+}
+
+
+@pytest.mark.parametrize("columns", [41, 300])
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.bfloat16, dtypes.int32, dtypes.uint8])
+@pytest.mark.parametrize("name", LARGE)
+def test_arrays_whose_loops_are_split_at_their_parts(name: str, dtype: DType, columns: int) -> None:
+    x = np.random.default_rng(0).integers(0, 50, (11, 37, columns))
+    expected = LARGE[name](torch.tensor(x)).numpy()
+    found = OURS[name](Tensor(x).cast(dtype).realize()).cast(dtypes.int64).numpy()
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_gradients_of_arrays_whose_loops_are_split(name: str) -> None:
+    compare(arrays([(5, 37, 61)]), LARGE[name], OURS[name])
+
+
+@only_cpu
+def test_parts_of_large_arrays_keep_negative_zeros() -> None:
+    x = Tensor.full((64, 128), -0.0).contiguous().realize()
+    assert np.signbit(x.cat(x, dim=1).numpy()).all()
 
 
 def test_a_reflection_shows_what_is_cropped_on_the_other_side() -> None:

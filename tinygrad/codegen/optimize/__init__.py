@@ -2,6 +2,7 @@
 
 `loops.py` chooses among the others. Before any choice:
 
+    index_set_splitting.py splits loops where a condition changes, on CPUs
     normalize.py           a range for each loop; merges loops that are contiguous in memory
     nest.py                a loop nest, and the transformations of its loops
     split.py               splits a loop into two, for any size

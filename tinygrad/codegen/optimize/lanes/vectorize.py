@@ -7,6 +7,8 @@ are steps of the reduction, with several vector accumulators. Small reductions a
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from tinygrad.codegen.analysis.accesses import index_of
 from tinygrad.codegen.analysis.affine_index import affine
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, loops_of
@@ -209,8 +211,22 @@ class _AxisSearch:
         candidates = [reductions]
         candidates += [[a, *reductions] for a in outputs]
         candidates += [[a] for a in outputs]
+        if len(self.nest.stores) > 1:
+            candidates.append([*self.best_of_each_store(outputs), *reductions])
         tried = [self.without_conflicts(c) for c in candidates]
         return min([[], *tried], key=self.cost)
+
+    def best_of_each_store(self, outputs: Container[UOp]) -> list[UOp]:
+        """The cheapest output axis of every store: stores that share outer loops may have inner
+        ones of their own.
+        """
+        found: dict[UOp, None] = {}
+        for store in self.nest.stores:
+            below = store.toposort()
+            own = [r for r in loops_of(store) if r in outputs]
+            if own:
+                found[min(own, key=lambda r: self.cost([r], below))] = None
+        return list(found)
 
     def stores_at_constant_stride(self, store: UOp, axis: UOp) -> bool:
         """Whether the store has a constant stride along `axis`, so that lanes pay off."""
@@ -259,10 +275,12 @@ class _AxisSearch:
         inside = (self.free[u.src[0]].union(loops_of(u)) for u in self.reduces)
         return any(axis in loops and not loops.isdisjoint(kept) for loops in inside)
 
-    def cost(self, axes: list[UOp]) -> float:
-        """The cost of all nodes."""
+    def cost(self, axes: list[UOp], nodes: Container[UOp] | None = None) -> float:
+        """The cost of all nodes, or of those among `nodes`."""
         total = 0.0
         for u in self.costed:
+            if nodes is not None and u not in nodes:
+                continue
             mine = self.axes_of[u]
             scale = 1.0
             for axis in axes:
