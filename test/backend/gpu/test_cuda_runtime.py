@@ -6,9 +6,11 @@ import ctypes
 import gc
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -179,6 +181,35 @@ def test_a_forked_process_is_told_to_be_spawned(opens: bool) -> None:
             os._exit(0 if "cannot be used: this process was forked" in str(error) else 1)
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (x + 1).tolist() == [2] * 4
+
+
+@only_cuda
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_process_forked_while_another_thread_uses_the_driver_does_not_hang() -> None:
+    from tinygrad.runtime.support.cuda.driver import LOCK
+
+    x = Tensor.ones(4).contiguous().realize()
+    is_held = threading.Event()
+
+    def hold() -> None:
+        with LOCK:
+            is_held.set()
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(10)  # ends the process if it hangs
+        try:
+            x.numpy()
+        except DeviceError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    thread.join()
     assert (x + 1).tolist() == [2] * 4
 
 

@@ -276,7 +276,11 @@ class Gpu:
 
 def _after_fork() -> None:
     Gpu.is_forked = True
+    LOCK.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    # no other thread holds the lock in the child, which would wait for it for ever
+    os.register_at_fork(
+        before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=_after_fork
+    )
