@@ -157,7 +157,7 @@ class CudaAllocator(Allocator):
         with self.gpu.finalizing() as can_free:
             if can_free:
                 # it waits, and so gets the error of a kernel, which the next call raises
-                with contextlib.suppress(CudaError):
+                with contextlib.suppress(CudaError, MemoryError):
                     self.gpu.check(driver.cuMemFree(handle))
 
 

@@ -21,6 +21,7 @@ LIBRARIES = (
     "/opt/rocm/lib/libamdhip64.so",
     "libamdhip64.so.7",
     "libamdhip64.so.6",
+    "libamdhip64.so.5",
 )
 OUT_OF_MEMORY = 2
 NON_BLOCKING = 1
@@ -75,7 +76,7 @@ class Hip:
             return
         current = ctypes.c_int(self.ordinal)
         self._library.hipGetDevice(ctypes.byref(current))
-        with contextlib.suppress(DeviceError):
+        with contextlib.suppress(DeviceError, MemoryError):
             self.call(function, *arguments)
         self._library.hipSetDevice(current)
 
