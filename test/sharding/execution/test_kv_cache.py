@@ -10,6 +10,7 @@ import pytest
 
 from test.devices import DEVICE, nth
 from test.sharding.common import (
+    DEVICES,
     GRID,
     REPLICATED,
     Array,
@@ -193,6 +194,7 @@ PREFIXES: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "joined": lambda x, n: x[:, :n].cat(x[:, :1], dim=1),
     "one axis": lambda x, n: x[:, :n].flatten(1),
     "a row": lambda x, n: x[:, :n][:, 0],
+    "the last row": lambda x, n: x[:, :n][:, -1],
     "stored": lambda x, n: x[:, :n].contiguous().realize().mean(1),
     "a gradient": lambda x, n: (x[:, :n].square().sum() + x.sum()).gradient(x)[0],
 }
@@ -209,6 +211,17 @@ def test_a_prefix_of_a_sharded_axis(name: str) -> None:
             with Context(SPEC=2):
                 found = program(stored(values, layout), n.bind(count)).realize()
                 np.testing.assert_allclose(found.numpy(), expected.numpy(), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_slice_across_shards_of_a_prefix_of_another_axis(count: int) -> None:
+    values = array(8, 6)
+    x = stored(values, Sharding(DEVICES[:count], axis=1))
+    n = Variable("n", 1, 8)
+    for rows in (1, 5, 8):
+        found = x[: n.bind(rows)][:, 1:3]
+        np.testing.assert_array_equal(found.numpy(), values[:rows, 1:3])
+        np.testing.assert_array_equal(found.to(REPLICATED).numpy(), values[:rows, 1:3])
 
 
 def test_writing_to_replicas_moves_nothing() -> None:

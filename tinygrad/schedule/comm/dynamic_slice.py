@@ -13,6 +13,7 @@ from typing import cast
 from tinygrad.dtype import dtypes
 from tinygrad.sharding import Sharding, dynamic_slice_layout
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.sint import same_size
 
 
 def gather_dynamic_slice(node: UOp, copy: UOp, x: UOp) -> UOp | None:
@@ -25,7 +26,7 @@ def gather_dynamic_slice(node: UOp, copy: UOp, x: UOp) -> UOp | None:
     found = x
     for axis in layout.split_axes:
         size = cast(int, node.shape[axis])
-        if size != x.shape[axis]:
+        if not same_size(size, x.shape[axis]):
             order = (axis, *(i for i in range(x.ndim) if i != axis))
             rows = UOp.arange(size) + cast(UOp, node.arg[axis][0]).cast(dtypes.int)
             found = found.permute(order).gather(rows)

@@ -74,8 +74,8 @@ def transfer(
     info: CommInfo,
 ) -> UOp:
     """The local value on the devices of `target`. `shape` is the global one."""
-    source_shape, target_shape = local_shape(source, shape), local_shape(target, shape)
-    if not all_int(shape) and (source_shape != shape or target_shape != shape):
+    target_shape = local_shape(target, shape)
+    if not all_int(shape) and (_is_sharded(source) or _is_sharded(target)):
         # messages are known before the kernels run, so they cannot depend on a symbolic size
         full = transfer(pad_to_max_shape(value), source, target, max_shape(shape), info)
         return full.shrink(tuple((0, d) for d in target_shape))
@@ -100,6 +100,11 @@ def transfer(
     between = _intermediate_layout(as_layout(source), as_layout(target), shape, changed)
     value = transfer(value, source, between, shape, info)
     return transfer(value, between, target, shape, info)
+
+
+def _is_sharded(layout: TensorDevice) -> bool:
+    """Whether blocks are ranges of the array, also if they are as long as the array."""
+    return isinstance(layout, Sharding) and bool(layout.split_axes)
 
 
 def _gather_in_stages(
