@@ -84,6 +84,12 @@ def replay() -> float:
     return repeated(lambda: function(x))
 
 
+def hash_numbers() -> float:
+    """Fifty blocks of 24 rounds, realized block by block."""
+    (x,) = random_tensors((2,))
+    return median_ms(lambda: x.hash().realize(), repeats=3, warmup=1)
+
+
 def torch_statement(run: Callable[[Any, Any], object]) -> Callable[[], float]:
     """The same with two torch tensors."""
 
@@ -134,6 +140,7 @@ BENCHMARKS = [
     Benchmark("1000 small assigns", assign, torch_statement(lambda x, y: x.copy_(y))),
     Benchmark("1000 x[5] = 1", set_item, torch_statement(lambda x, y: x.__setitem__(5, 1))),
     Benchmark("1000 small replays", replay),
+    Benchmark("hash of 2 numbers", hash_numbers),
     Benchmark("transformer fwd+bwd, build", lambda: median_ms(Step().build, repeats=3, warmup=1)),
     Benchmark("transformer fwd+bwd, schedule", lambda: Step().schedule_ms()),
     Benchmark("transformer fwd+bwd, again", schedule_again),

@@ -65,10 +65,13 @@ class HashMixin(GatherMixin, CastMixin):
         messages = self.reshape(count, self.shape[-1])
         blocks = messages._padded_blocks(sponge).contiguous().realize()
         state = blocks._slice_axis(1, 0, 1).squeeze(1).zeros_like().contiguous().realize()
+        step: _Step | None = None
         for number in range(int(blocks.shape[1])):
             block = blocks._slice_axis(1, number, number + 1).squeeze(1).contiguous().realize()
+            if step is None or not step.fits(state, block):
+                step = _Step(state, block, _keccak_f(state ^ block))
             # realized block by block, so that all blocks share one cached schedule
-            state = _keccak_f(state ^ block).realize()
+            state = step(state, block).realize()
         digest: Self = state.bitcast(dtypes.uint8)._slice_axis(1, 0, sponge.digest)
         return digest.reshape((*self.shape[:-1], sponge.digest))
 
@@ -103,10 +106,30 @@ class HashMixin(GatherMixin, CastMixin):
                 return data
 
 
+class _Step:
+    """The graph that takes one block: built once, as each block has one of the same form."""
+
+    def __init__(self, state: Any, block: Any, following: Any) -> None:
+        self.sources = (state.uop, block.uop)
+        self.following = following.uop
+
+    def fits(self, state: Any, block: Any) -> bool:
+        """Whether a state and a block lie where those did that the graph was built for."""
+        pairs = zip(self.sources, (state.uop, block.uop), strict=True)
+        return all(a.device == b.device and a.shape == b.shape for a, b in pairs)
+
+    def __call__(self, state: Any, block: Any) -> Any:
+        """The state after the block."""
+        table = dict(zip(self.sources, (state.uop, block.uop), strict=True))
+        return state._derive(self.following.substitute(table), block)
+
+
 def _keccak_f(state: Any) -> Any:
     """Keccak-f[1600] of states (count, 25); lane 5 * y + x."""
-    rotations = type(state)(_rotations(), dtype=dtypes.uint64, device=state.device)
-    constants = type(state)(_round_constants(), dtype=dtypes.uint64, device=state.device)
+    numbers = (_rotations(), _round_constants())
+    rotations, constants = (
+        type(state)(x, dtype=dtypes.uint64, device=state.device).realize() for x in numbers
+    )
     for _ in range(ROUNDS):
         state = _round(state, rotations, constants._slice_axis(0, 0, 1)).contiguous()
         # rotated, so that every round is the same kernel

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from test.backend.ops.oracle import Array, arrays
-from tinygrad import Tensor, dtypes
+from tinygrad import Device, Tensor, dtypes
 
 SHAPES = [(1, 1), (3, 3), (5, 3), (3, 5), (2, 4, 4), (7, 2), (2, 3, 2, 3), (1, 4), (4, 1)]
 # matrices without full rank, or with orthogonal columns
@@ -132,6 +132,14 @@ def test_keccak_of_several_messages(size: int) -> None:
     for place in np.ndindex(3, 2):
         expected = hashlib.sha3_256(messages[place].tobytes()).digest()
         assert found[place].tobytes() == expected
+
+
+def test_keccak_of_sharded_messages() -> None:
+    messages = (np.arange(4 * 300) * 31 % 256).astype(np.uint8).reshape(4, 300)
+    devices = tuple(f"{Device.DEFAULT}:{i}" for i in range(2))
+    found = Tensor(messages).shard(devices, axis=0).realize().keccak().numpy()
+    expected = [hashlib.sha3_256(message.tobytes()).digest() for message in messages]
+    assert [digest.tobytes() for digest in found] == expected
 
 
 def test_keccak_of_a_view_and_of_no_messages() -> None:
