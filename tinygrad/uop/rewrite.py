@@ -118,18 +118,21 @@ def _with_sources(node: N, src: tuple[N, ...]) -> N:
 def _rewrite_sources_first(
     sink: N, matcher: PatternMatcher, ctx: Any, name: str, check: ReplacementCheck | None
 ) -> N:
+    """The walk of `graph_rewrite` with sources first.
+
+    It is iterative and inlines `matcher.rewrite`: most of the time of the compiler is spent here.
+    A node stays on the stack until it is in `done`. It comes to the top once to push its sources,
+    once to be rewritten, and once more after its replacement was rewritten in turn.
+
+    Example: the rule `x + 0 -> x` on `(a + 0) * 2`. The walk finds `a`, then `a + 0`, which waits
+    for its replacement `a`, which is done; then `a * 2` is built, to which no rule applies.
+    """
     done: dict[N, N] = {}
     # nodes whose replacements are being rewritten
     waiting: dict[N, N] = {}
     rules = matcher.by_op
     mark = matcher.mark
-    stack = [sink]
-    if sink.op is Ops.SINK:
-        # a whole graph is walked in its order, so that all sources of a node were visited before
-        order = sink.toposort()
-        if not matcher.can_match({node.op for node in order}):
-            return sink
-        stack = [*reversed(order)]
+    stack = _first_stack(sink, matcher)
     while stack:
         node = stack[-1]
         if node in done:
@@ -138,12 +141,14 @@ def _rewrite_sources_first(
         if node._settled is mark:
             done[node] = node
             continue
+        # the replacement of the node was rewritten
         if node in waiting:
             result = done.get(waiting[node])
             if result is None:
                 raise RewriteLoopError(f"{name}: rules undo each other:\n{node}")
             done[node] = result
             continue
+        # push the sources that are not done
         ready = True
         for x in reversed(node.src):
             if x in done:
@@ -155,6 +160,7 @@ def _rewrite_sources_first(
                 ready = False
         if not ready:
             continue
+        # rebuild the node on its rewritten sources, and apply the first rule that matches
         src = tuple([done[x] for x in node.src])
         new = node if src == node.src else _with_sources(node, src)
         if node.user_line is not None:
@@ -177,7 +183,17 @@ def _rewrite_sources_first(
         if len(waiting) > MAX_REPLACEMENTS:
             raise RewriteLoopError(f"{name}: rules do not terminate, at {node.op.name}")
         stack.append(replacement)
-    return done[sink]
+    return done.get(sink, sink)
+
+
+def _first_stack(sink: N, matcher: PatternMatcher) -> list[N]:
+    """The nodes to visit, the first one last; none if no rule may match. A whole graph is visited
+    in its order, so that the sources of each node come before it.
+    """
+    if sink.op is not Ops.SINK:
+        return [sink]
+    order = sink.toposort()
+    return [*reversed(order)] if matcher.can_match({node.op for node in order}) else []
 
 
 def _carry_user_line(old: N, new: N, known: Container[N]) -> None:
