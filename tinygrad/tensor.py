@@ -34,7 +34,7 @@ from tinygrad.mixin.sharding.shards import ShardsMixin
 from tinygrad.mixin.sharding.visualization import VisualizationMixin
 from tinygrad.sharding import Sharding
 from tinygrad.sharding.drawing import where
-from tinygrad.storage.files import placed_anew
+from tinygrad.storage.files import place_or_create_file
 from tinygrad.storage.gradients.backward import gradients
 from tinygrad.storage.gradients.grad_mode import Derived, enter_no_grad, exit_no_grad
 from tinygrad.storage.gradients.partial_gradients import (
@@ -100,7 +100,7 @@ class Tensor(
             node = data_node(data, wanted)
         if node.device == "NPY" and device is None:
             device = Device.DEFAULT
-        self.uop = placed_anew(type(self), node, device)
+        self.uop = place_or_create_file(type(self), node, device)
         self.grad = None
         self._requires_grad = None
         live_tensors.add(self)

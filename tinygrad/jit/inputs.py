@@ -18,7 +18,7 @@ from tinygrad.execution.capture import JitError
 from tinygrad.helpers import all_int
 from tinygrad.jit.slices import ContiguousSlice, contiguous_slice
 from tinygrad.schedule.canonical import canonicalize
-from tinygrad.storage.aliases import is_apart, whole_tensor, whole_value
+from tinygrad.storage.aliases import has_own_memory, whole_tensor, whole_value
 from tinygrad.storage.realization import realize_all, store_constant
 from tinygrad.storage.views import is_constant, view_base
 from tinygrad.tensor import Tensor
@@ -77,7 +77,7 @@ class Inputs:
         node = x.uop
         self.tensors.append(x)
         self.given.append(x)
-        if x._steps and is_apart(x):
+        if x._steps and has_own_memory(x):
             self.apart.append((len(self.nodes), view_base(whole_value(x))))
         arg = node.arg
         if node.op is Ops.BUFFER and all_int(arg.shape):

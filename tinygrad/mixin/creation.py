@@ -16,7 +16,7 @@ from tinygrad.helpers import all_int, argfix, ceildiv
 from tinygrad.mixin.elementwise.unary import ElementwiseMixin
 from tinygrad.mixin.movement.reshape import MovementMixin
 from tinygrad.sharding import max_shape
-from tinygrad.storage.files import open_file, placed_anew
+from tinygrad.storage.files import open_file, place_or_create_file
 from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.storage.placement import canonical_device, fitting_layout, in_own_memory
@@ -57,7 +57,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         """A new tensor of `node`, with the common arguments of creation methods."""
         if dtype is not None:
             node = node.cast(to_dtype(dtype))
-        node = placed_anew(cls, node, device)
+        node = place_or_create_file(cls, node, device)
         self = cls._new(in_own_memory(node) if contiguous else node)
         self.requires_grad = requires_grad
         return self

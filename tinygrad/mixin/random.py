@@ -17,7 +17,7 @@ from tinygrad.helpers import prod
 from tinygrad.mixin.creation import known_sizes, max_sizes, sizes_of
 from tinygrad.mixin.indexing.sorting import SortingMixin
 from tinygrad.mixin.reduction.cumulative import CumulativeMixin
-from tinygrad.storage.files import placed_anew
+from tinygrad.storage.files import place_or_create_file
 from tinygrad.storage.placement import canonical_device, fitting_layout
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.uop import Ops
@@ -78,7 +78,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
     ) -> Self:
         """The random numbers `node` on a device; the first of them for a symbolic `shape`."""
         if is_file(device):
-            node = placed_anew(cls, node, device)
+            node = place_or_create_file(cls, node, device)
         else:
             node = node.copy_to_device(device)
             node = node.contiguous() if contiguous else node

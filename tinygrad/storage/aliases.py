@@ -57,38 +57,39 @@ def updated_whole(tensor: TensorBase, value: UOp) -> UOp:
     return update_view(whole_value(tensor), tensor._steps, value)
 
 
-# the numbers of views that may have a value of their own: slices of a sharded axis that were
-# computed into other memory, and views that have the value last written to them
-_apart: set[int] = set()
-has_views_apart: Callable[[], int] = _apart.__len__
-"""Whether there may be any, which is quicker than `views_apart` to know."""
+# A cached view has a value of its own, not the movement of the value that it is a view of: a slice
+# of a sharded axis that was computed into other memory, or a view that was just written to. When
+# the value below changes, it is refreshed. These are the numbers of views that may be cached.
+_cached: set[int] = set()
+has_cached_views: Callable[[], int] = _cached.__len__
+"""A quick check whether there may be any cached views: their number, an upper bound."""
 
 
 def note_stored(tensor: TensorBase) -> None:
-    """Note that a tensor was stored, for `views_apart`."""
-    if is_apart(tensor):
-        _apart.add(tensor._number)
+    """Note that a tensor was stored, so that a view in memory of its own is a cached view."""
+    if has_own_memory(tensor):
+        _cached.add(tensor._number)
 
 
 def set_written(view: TensorBase, value: UOp) -> None:
-    """Let a view have the value that was just written to it, and not read it from the memory."""
+    """Let a view have the value that was just written to it, instead of reading it from memory."""
     view._set_node(value)
-    _apart.add(view._number)
+    _cached.add(view._number)
 
 
-def views_apart(memory: Collection[UOp]) -> list[TensorBase]:
-    """The views of these BUFFERs, or of pending writes to them, that have values of their own."""
+def cached_views(memory: Collection[UOp]) -> list[TensorBase]:
+    """The cached views of these BUFFERs, or of pending writes to them."""
     found = []
-    for number in [*_apart]:
+    for number in [*_cached]:
         view = live_tensors.find(number)
         if view is None or view_base(view.uop) is view_base(whole_value(view)):
-            _apart.discard(number)
+            _cached.discard(number)
         elif written_target(view_base(whole_value(view))) in memory:
             found.append(view)
     return found
 
 
-def is_apart(tensor: TensorBase) -> bool:
+def has_own_memory(tensor: TensorBase) -> bool:
     """Whether a view is in other memory than the value that it is a view of."""
     if tensor._aliases is None or not tensor._steps:
         return False
@@ -96,12 +97,12 @@ def is_apart(tensor: TensorBase) -> bool:
     return own is not whole and own.op is whole.op is Ops.BUFFER
 
 
-def derive_again(memory: Collection[UOp]) -> None:
-    """Let views that have values of their own read these BUFFERs again, whose content changes."""
-    for view in views_apart(memory):
+def refresh_views(memory: Collection[UOp]) -> None:
+    """Let the cached views of these BUFFERs, whose content changes, be views of it again."""
+    for view in cached_views(memory):
         assert view._aliases is not None
         view._set_node(apply_steps(view._aliases.uop, view._steps))
-        _apart.discard(view._number)
+        _cached.discard(view._number)
 
 
 def set_whole(tensor: TensorBase, whole: UOp) -> None:

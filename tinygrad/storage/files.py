@@ -49,10 +49,10 @@ def open_file(device: str, shape: tuple[int, ...], dtype: DType) -> UOp:
     return file_buffer(Buffer(device, prod(shape), dtype).allocate(), shape)
 
 
-def placed_anew(tensor: type[TensorBase], node: UOp, device: DeviceLike) -> UOp:
-    """As `placed`; on the device of a file, the file is created with the value.
+def place_or_create_file(tensor: type[TensorBase], node: UOp, device: DeviceLike) -> UOp:
+    """`node` on `device`, as by `placed`. If that is a file, it is created with the value.
 
-    Raises FileError if the file is there: only `to` and `safe_save` replace files.
+    Raises FileError if the file exists and is not empty: only `to` and `safe_save` replace files.
     """
     target = canonical_device(device)
     if not is_file(target) or node.device == target:

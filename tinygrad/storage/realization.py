@@ -14,7 +14,7 @@ from tinygrad.execution.buffers import storage_of
 from tinygrad.garbage import no_garbage
 from tinygrad.gradient import carry_over
 from tinygrad.schedule.canonical import BindingConflict
-from tinygrad.storage.aliases import derive_again, note_stored, set_whole
+from tinygrad.storage.aliases import note_stored, refresh_views, set_whole
 from tinygrad.storage.copy_on_write import copy_on_write, mark_common_memory
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.gradients.history import histories
@@ -132,7 +132,7 @@ def _settle_readers(tensors: Any) -> bool:
 
 def realize_write(write: UOp) -> None:
     """Run an ASSIGN to a view of a BUFFER, which tensors refer to before and after it."""
-    derive_again({view_base(write.src[0])})
+    refresh_views({view_base(write.src[0])})
     _compute(with_readers_of_overwritten([write]))
 
 
@@ -143,7 +143,7 @@ def realize_readers(memory: Collection[UOp], owners: Iterable[TensorBase] = ()) 
     """
     for owner in owners:
         copy_on_write(owner, stays=True)
-    derive_again(memory)
+    refresh_views(memory)
     readers = dict.fromkeys(map(written_memory, find_readers(memory)))
     if readers:
         _compute(with_readers_of_overwritten(list(readers)))

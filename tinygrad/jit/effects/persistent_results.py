@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tinygrad.storage.aliases import is_apart, note_stored, set_whole
+from tinygrad.storage.aliases import has_own_memory, note_stored, set_whole
 from tinygrad.storage.copy_on_write import mark_shared
 from tinygrad.storage.realization import realize_readers
 from tinygrad.storage.views import is_in_memory, view_base
@@ -28,7 +28,7 @@ class PersistentResult:
 
     def __init__(self, tensor: Tensor, owns_value: bool) -> None:
         self._group = tensor._alias_group()
-        if owns_value and is_apart(tensor):
+        if owns_value and has_own_memory(tensor):
             view = apply_steps(self._group.uop, tensor._steps)
             if is_in_memory(view):
                 # a view of the memory of its group; its own memory is not needed

@@ -158,7 +158,7 @@ class Outcome(Generic[R]):
         made = self._templates.of(x)
         return (
             isinstance(made, TensorTemplate)
-            and made.is_apart
+            and made.has_own_memory
             and made not in self._templates.staying
         )
 

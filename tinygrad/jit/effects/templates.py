@@ -40,7 +40,7 @@ class TensorTemplate:
     steps: tuple[ViewStep, ...] = ()
     whole: _Whole | None = None
 
-    is_apart: bool = False
+    has_own_memory: bool = False
     """Whether a view of an argument has memory of its own, as a slice of a sharded axis has."""
 
     @property
@@ -85,9 +85,9 @@ class Templates:
             argument = _argument_of(x, captured)
             if argument is not None:
                 steps = x._steps[len(captured.tensors[argument]._steps) :]
-                is_apart = view_base(x.uop) not in captured.nodes
+                has_own_memory = view_base(x.uop) not in captured.nodes
                 self._made[id(x)] = TensorTemplate(
-                    x.uop, None, steps, _Whole(x.uop, argument), is_apart
+                    x.uop, None, steps, _Whole(x.uop, argument), has_own_memory
                 )
                 continue
             if whole is None and x._aliases is not None and len(aliases) > 1:
@@ -142,7 +142,7 @@ class CallTensors:
         return [
             x.uop
             for made, x in self.made.items()
-            if made not in staying and (made.is_apart or not made.is_of_argument)
+            if made not in staying and (made.has_own_memory or not made.is_of_argument)
         ]
 
     def _new(self, template: TensorTemplate) -> Tensor:

@@ -16,7 +16,7 @@ from tinygrad.jit.effects.known_references import KnownReferences
 from tinygrad.jit.effects.recording import is_within
 from tinygrad.jit.effects.stored_tensor import StoredTensor
 from tinygrad.jit.inputs import Inputs
-from tinygrad.storage.aliases import has_views_apart, views_apart
+from tinygrad.storage.aliases import cached_views, has_cached_views
 from tinygrad.storage.gradients.history import histories
 from tinygrad.storage.realization import realize_readers
 from tinygrad.storage.views import view_base
@@ -88,7 +88,7 @@ class WrittenMemory:
         known = self._known
         writes_inputs = self.inputs and (inputs.signature, inputs.shared) == self._kind
         is_alone = known is not None and known.are_all()
-        is_alone = is_alone and not (has_views_apart() and views_apart(self._bases))
+        is_alone = is_alone and not (has_cached_views() and cached_views(self._bases))
         if is_alone and not writes_inputs and not results:
             for base in self._bases:
                 if base.facts is not None and base in histories.definitions:
