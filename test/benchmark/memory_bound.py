@@ -36,6 +36,12 @@ def torch_pad_with_elements(mode: str, x: Any) -> Any:
     return torch.nn.functional.pad(x[None], (3, 3, 3, 3), mode=mode)[0]
 
 
+def torch_nll(x: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.nll_loss(x, torch.zeros(len(x), dtype=torch.int64))
+
+
 def torch_concatenate(x: Any) -> Any:
     import torch
 
@@ -73,6 +79,7 @@ OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] =
     "sum": (lambda x: x.sum(), lambda x: x.sum()),
     "sum of columns": (lambda x: x.sum(0), lambda x: x.sum(0)),
     "vector by matrix": (lambda x: x[0] @ x, lambda x: x[0] @ x),
+    "nll loss": (lambda x: x.nll_loss(Tensor.zeros(len(x), dtype=dtypes.int)), torch_nll),
     "topk 8": (lambda x: x.topk(8)[0], lambda x: x.topk(8)[0]),
     "topk 50 of few rows": (
         lambda x: x.reshape(128, -1).topk(50)[0],

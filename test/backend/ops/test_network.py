@@ -10,6 +10,7 @@ import pytest
 
 from test.backend.ops.oracle import Array, arrays, compare, torch
 from tinygrad import Tensor, dtypes
+from tinygrad.uop import Ops
 
 # ---- losses ----
 
@@ -219,6 +220,23 @@ def test_targets_that_do_not_match_the_predictions_are_errors(shape: tuple[int, 
             loss(x, y)
     with pytest.raises(ValueError, match=r"do not fit logits \(4, 5\); give classes \(4,\)"):
         x.cross_entropy(y)
+
+
+def test_nll_loss_of_stored_log_probabilities_reads_those_of_the_targets() -> None:
+    x = np.random.default_rng(0).standard_normal((6, 5, 2)).astype(np.float32)
+    classes = np.array([[0, 4], [1, 2], [3, 3], [4, 0], [2, 2], [1, 0]], np.int64)
+    ours = Tensor(x, requires_grad=True).realize()
+    loss = ours.nll_loss(Tensor(classes))
+    assert any(u.op is Ops.GATHER for u in loss.uop.toposort())
+    theirs = torch.tensor(x, requires_grad=True)
+    expected = torch.nn.functional.nll_loss(theirs, torch.tensor(classes))
+    expected.backward()
+    loss.backward()
+    assert theirs.grad is not None and ours.grad is not None
+    np.testing.assert_allclose(loss.item(), expected.item(), rtol=1e-6)
+    np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-6)
+    outside = Tensor([[-1.0, -2.0]] * 3).realize().nll_loss(Tensor([0, 2, -1]), reduction="none")
+    np.testing.assert_array_equal(outside.numpy(), [1.0, np.nan, np.nan])
 
 
 # ---- normalization and attention ----

@@ -17,6 +17,7 @@ from tinygrad.mixin.elementwise.formulas import binary_cross_entropy
 from tinygrad.mixin.indexing.gather import GatherMixin
 from tinygrad.mixin.nn.activation import ActivationMixin
 from tinygrad.mixin.precision import in_float32
+from tinygrad.storage.views import is_in_memory
 from tinygrad.uop.arguments import number_argument
 
 _REDUCTIONS = ("mean", "sum", "none")
@@ -83,9 +84,12 @@ class LossMixin(GatherMixin, ActivationMixin):
                 f"classes of shape {Y.shape} do not fit predictions of shape {self.shape[:-1]} "
                 f"with {classes} classes; give one class for each"
             )
-        class_numbers = self.arange(classes).reshape((1,) * Y.ndim + (classes,))
-        # a comparison fuses with the producer; a gather would read it from memory
-        selected = Y.unsqueeze(-1).eq(class_numbers).where(self, 0).sum(-1)
+        if is_in_memory(self.uop) and isinstance(self.uop.device, str):
+            selected = self.gather(-1, Y.unsqueeze(-1)).squeeze(-1)
+        else:
+            # a comparison fuses with the producer; a gather would read it from memory
+            class_numbers = self.arange(classes).reshape((1,) * Y.ndim + (classes,))
+            selected = Y.unsqueeze(-1).eq(class_numbers).where(self, 0).sum(-1)
         checked: Self = _is_class(Y, classes).where(selected, math.nan)
         return checked
 
