@@ -3,7 +3,8 @@
 Before: `for r in 262: out[r] = (r < 3 ? a[r + 9] : 0) + (r < 3 ? 0 : b[r - 3])`. After:
 `for r in 3: out[r] = a[r + 9]` and `for r in 259: out[r + 3] = b[r]`. A concatenation, a roll or a
 padded array becomes plain copies. Invariant: every element is stored once, with the same value; but
-the zero that a concatenation adds is dropped, and negative zeros keep their sign.
+where one of two padded arrays is zero, as in a concatenation, it is not added, so that negative
+zeros of the other keep their sign.
 """
 
 from __future__ import annotations

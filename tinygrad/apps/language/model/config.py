@@ -134,24 +134,13 @@ def read_config(metadata: Mapping[str, Any], vocab_size: int) -> ModelConfig:
     >>> config.kv_heads, config.head_dim, config.rope.pairs_adjacent
     (2, 4, False)
     """
-    architecture = metadata.get("general.architecture")
-    if architecture not in FAMILIES:
-        known = ", ".join(FAMILIES)
-        raise UnsupportedModelError(
-            f"models of architecture {architecture!r} are not supported; these are: {known}"
-        )
+    architecture = _known_architecture(metadata)
     family, keys = FAMILIES[architecture], _ArchitectureMetadata(metadata, architecture)
     dim, heads, layers = (
         keys.size(key) for key in ("embedding_length", "attention.head_count", "block_count")
     )
-    head_dim = keys.size("attention.key_length", dim // heads)
-    if keys.size("attention.value_length", head_dim) != head_dim:
-        raise UnsupportedModelError(f"{architecture}: keys and values of different lengths")
+    head_dim = _head_dim(keys, dim // heads)
     rope = _rope(keys, family, head_dim)
-    local_rope = rope
-    if family.local_rope_base is not None:
-        base = float(keys.get("rope.freq_base_swa", family.local_rope_base))
-        local_rope = RopeConfig(rope.dim, base, rope.pairs_adjacent)
     by_dim_per_head = (architecture, layers) in SCALED_BY_DIM_PER_HEAD
     return ModelConfig(
         architecture=architecture,
@@ -165,7 +154,7 @@ def read_config(metadata: Mapping[str, Any], vocab_size: int) -> ModelConfig:
         head_dim=head_dim,
         epsilon=float(keys.get("attention.layer_norm_rms_epsilon", 1e-5)),
         rope=rope,
-        local_rope=local_rope,
+        local_rope=_local_rope(keys, family, rope),
         score_scale=(dim // heads if by_dim_per_head else head_dim) ** -0.5,
         embedding_scale=math.sqrt(dim) if family.scales_embedding else 1.0,
         gelu=family.gelu,
@@ -183,7 +172,39 @@ def read_config(metadata: Mapping[str, Any], vocab_size: int) -> ModelConfig:
     )
 
 
+def _known_architecture(metadata: Mapping[str, Any]) -> str:
+    """The architecture of the model. Raises UnsupportedModelError for an unknown one."""
+    architecture = metadata.get("general.architecture")
+    if architecture in FAMILIES:
+        return str(architecture)
+    raise UnsupportedModelError(
+        f"models of architecture {architecture!r} are not supported; these are: "
+        f"{', '.join(FAMILIES)}"
+    )
+
+
+def _head_dim(keys: _ArchitectureMetadata, default: int) -> int:
+    """The size of a head. Raises UnsupportedModelError if those of keys and values differ."""
+    head_dim = keys.size("attention.key_length", default)
+    if keys.size("attention.value_length", head_dim) != head_dim:
+        raise UnsupportedModelError(f"{keys.architecture}: keys and values of different lengths")
+    return head_dim
+
+
+def _local_rope(keys: _ArchitectureMetadata, family: Family, rope: RopeConfig) -> RopeConfig:
+    """The rotary embedding of layers with sliding-window attention: `rope`, or one of its own
+    base.
+    """
+    if family.local_rope_base is None:
+        return rope
+    base = float(keys.get("rope.freq_base_swa", family.local_rope_base))
+    return RopeConfig(rope.dim, base, rope.pairs_adjacent)
+
+
 def _rope(keys: _ArchitectureMetadata, family: Family, head_dim: int) -> RopeConfig:
+    """The rotary embedding of all other layers. Raises UnsupportedModelError for unknown scaling of
+    positions.
+    """
     base = float(keys.get("rope.freq_base", 10000.0))
     dim = keys.size("rope.dimension_count", head_dim)
     kind = keys.get("rope.scaling.type", "none")

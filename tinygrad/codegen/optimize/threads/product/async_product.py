@@ -11,8 +11,8 @@
 
 A stage is filled by all threads or, in bulk, by copies that one thread starts. If all threads fill
 it, each makes its writes to shared memory visible to asynchronous instructions, and then they meet
-at a barrier. See `bulk_stages.py` and `producer_stages.py` for the
-latter; in these, another role of the threads refills stages.
+at a barrier. For bulk copies see `bulk_stages.py`, and `producer_stages.py`, in which another role
+of the threads refills stages.
 """
 
 from __future__ import annotations
@@ -60,16 +60,10 @@ def multiply_stages(
         held.before = (begun,)
     inner = factory.new(tile.steps, AxisType.TILE)
     tiles = [factory.new(n, AxisType.TILE) for n in tile.repeats]
-    operands = []
-    for side, (source, warp) in enumerate(zip(sources, warps, strict=True)):
-        repeats, repeat = tile.repeats[side], tiles[side]
-        if held is not None and side == x.held_side:
-            count = source.dtype.count
-            operands.append(held.load((inner * repeats + repeat) * count, count=count))
-        else:
-            outer = collect((warp * repeats + repeat) * source.height)
-            deep = collect(inner * x.k)
-            operands.append(source.tile.address(source.memory, stage, outer, deep))
+    operands = [
+        _operand(source, tile, warp, held if side == x.held_side else None, inner, tiles[side])
+        for side, (source, warp) in enumerate(zip(sources, warps, strict=True))
+    ]
     c = sums.after(begun).index(collect(row_major_index(tiles) * x.c.count))
     shapes = shared[0].shape, shared[1].shape
     loops = (inner, *tiles)
@@ -79,6 +73,25 @@ def multiply_stages(
     waited = UOp(Ops.MMA_WAIT, dtypes.void, (sums.after(issued, *refilled),), tile.read_later)
     step = stages.close(waited)
     return UOp(Ops.MMA_WAIT, dtypes.void, (sums.after(step),), 0) if tile.read_later else step
+
+
+def _operand(
+    source: FragmentSource,
+    tile: BlockTile,
+    warp: UOp,
+    held: RegisterArray | None,
+    inner: UOp,
+    repeat: UOp,
+) -> UOp:
+    """An operand of instruction number `repeat` of a group of warps, in step `inner` of a stage:
+    its registers if they are `held`, else its address in shared memory.
+    """
+    repeats, count = tile.repeats[source.side], source.dtype.count
+    if held is not None:
+        return held.load((inner * repeats + repeat) * count, count=count)
+    outer = collect((warp * repeats + repeat) * source.height)
+    deep = collect(inner * tile.instruction.k)
+    return source.tile.address(source.memory, source.stage, outer, deep)
 
 
 def _load_stage(

@@ -206,12 +206,7 @@ def group_query_attention(
     """
     if smooth_softmax:
         raise OnnxUnsupportedError("smooth_softmax is not there")
-    if key is None or value is None:
-        dim = int(query.shape[-1]) // (num_heads + 2 * kv_num_heads)
-        sizes = [num_heads * dim, kv_num_heads * dim, kv_num_heads * dim]
-        query, key, value = query.split(sizes, dim=-1)
-    q = split_heads(query, num_heads, "query")
-    k, v = split_heads(key, kv_num_heads, "key"), split_heads(value, kv_num_heads, "value")
+    q, k, v = _heads_of_inputs(query, key, value, num_heads, kv_num_heads)
     length, total = int(q.shape[2]), int(total_sequence_length.item())
     # a first call starts at 0 in every batch, whatever its padding
     first = length == total
@@ -229,6 +224,22 @@ def group_query_attention(
     window = AttentionWindow(before, 0, start.reshape((-1, 1, 1, 1)))
     result = grouped_attention(q, keys, values, window, attention_bias, scale, softcap)
     return result, keys, values
+
+
+def _heads_of_inputs(
+    query: Tensor, key: Tensor | None, value: Tensor | None, heads: int, kv_heads: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values as (batch, heads, length, dim). Without `key` and `value`, the query
+    is (batch, length, (heads + 2 * kv_heads) * dim) and holds all three.
+    """
+    if key is None or value is None:
+        dim = int(query.shape[-1]) // (heads + 2 * kv_heads)
+        query, key, value = query.split([heads * dim, kv_heads * dim, kv_heads * dim], dim=-1)
+    return (
+        split_heads(query, heads, "query"),
+        split_heads(key, kv_heads, "key"),
+        split_heads(value, kv_heads, "value"),
+    )
 
 
 def rotate(x: Tensor, places: Tensor, caches: tuple[Tensor, Tensor], interleaved: bool) -> Tensor:
