@@ -121,14 +121,14 @@ def main() -> int:
         print(f"nothing is compiled: {reason}")
         return 0
     made = list(jobs(arguments.folder, arguments.all, arguments.every))
+    wrong = 0
     with ProcessPoolExecutor() as pool:
-        found = list(pool.map(compile_kernel, made, chunksize=16))
-    for _, message in found:
-        if message:
-            print(message)
-    wrong = sum(not is_right for is_right, _ in found)
-    print(f"{len(found)} kernels are compiled; {wrong} fail or spill where threads work together")
-    return int(wrong > 0 or not found)
+        for is_right, message in pool.map(compile_kernel, made, chunksize=16):
+            wrong += not is_right
+            if message:
+                print(message, flush=True)
+    print(f"{len(made)} kernels are compiled; {wrong} fail or spill where threads work together")
+    return int(wrong > 0 or not made)
 
 
 if __name__ == "__main__":

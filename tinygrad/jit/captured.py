@@ -66,25 +66,20 @@ class CapturedJit(Generic[R]):
         self._inputs = inputs
         self._written = written
         self._ranges = ranges
-        launches = [[item] for item in items]
-        self._lifetimes: list[Lifetimes] = [input_lifetimes(launches, inputs)]
-        self._native: NativeReplay | RankReplay | None = None
         # messages of replays have the tag of the capture
         self._tag = current_wire().tag()
         self._digest = f"replay {self._tag}".encode()
+        self._lifetimes: list[Lifetimes] = [input_lifetimes([[item] for item in items], inputs)]
+        self._native: NativeReplay | RankReplay | None = None
+        self.launch_count = len(items)
+        """The launches of one replay; the items of a launch run at the same time."""
         if items and is_native(items):
-            launches = group_launches(split_messages(items))
-            remote = [item for launch in launches for item in launch if is_remote(item)]
-            # messages may be in flight until the end
-            self._lifetimes.append(input_lifetimes([*launches, remote], inputs))
-            self._native = (RankReplay if remote else NativeReplay)(launches, inputs)
+            self._prepare_native(items, inputs)
         self._is_all = current_local_devices().is_all
         # the memory in other processes that is overwritten, if results read inputs
         tokens = written.tokens - inputs.tokens if outcome.inputs else frozenset()
         self._has_tokens = bool(tokens)
         self._overwritten = tokens.union(*(x.first_write for x in self._lifetimes))
-        self.launch_count = len(launches)
-        """The launches of one replay; the items of a launch run at the same time."""
         self._closure = closure
         self.written_tensors = closure.written if closure is not None else []
         """The tensors that the function writes without taking them as arguments."""
@@ -94,6 +89,15 @@ class CapturedJit(Generic[R]):
         """The places where the function leaves tensors."""
         self._is_freed = False
         self._counters = ReplayCounters(items)
+
+    def _prepare_native(self, items: list[ScheduleItem], inputs: Inputs) -> None:
+        """Prepare a replay of all items by one native call, independent ones in one launch."""
+        launches = group_launches(split_messages(items))
+        remote = [item for launch in launches for item in launch if is_remote(item)]
+        # messages may be in flight until the end
+        self._lifetimes.append(input_lifetimes([*launches, remote], inputs))
+        self._native = (RankReplay if remote else NativeReplay)(launches, inputs)
+        self.launch_count = len(launches)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What a replay needs, without the function. What it keeps aside is left out."""

@@ -8,10 +8,11 @@ layout is an error that names the difference.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from tinygrad.device import Buffer
@@ -32,7 +33,7 @@ from tinygrad.jit.verify import verified
 from tinygrad.settings import JIT, JIT_VERIFY, MEMORY_PLANNER, Context
 from tinygrad.storage.gradients.history import histories
 from tinygrad.storage.lock import changes
-from tinygrad.storage.random_generator import random_generator
+from tinygrad.storage.random_generator import DrawRecord, random_generator
 from tinygrad.storage.realization import realize_all
 
 P = ParamSpec("P")
@@ -194,17 +195,9 @@ class TinyJit(Followed, Generic[P, R]):
             inputs = find_inputs(args, kwargs)
         capture, recording = Capture(), Recording([self, *inputs.objects], inputs.tensors)
         sources = PythonSources(recording.before.known.values())
-        capturing().append(capture)
-        # what is pruned keeps its memory, which no other temporary may use
-        planner = 0 if self._prune else MEMORY_PLANNER.value
-        try:
-            with random_generator.record() as drawn, Context(MEMORY_PLANNER=planner):
-                result = self._call(*args, **kwargs)
-                recording.settle(result)
-        finally:
-            capturing().pop()
-        if drawn.is_seeded:
-            raise JitError("manual_seed was called inside a captured function; call it outside")
+        with self._recorded(capture) as drawn:
+            result = self._call(*args, **kwargs)
+            recording.settle(result)
         written = {b.base or b for item in capture.items for b in item.written} | capture.written
         touched = {b.base or b for item in capture.items for b in item.bufs} | capture.touched
         results = tensors_in(result)
@@ -229,6 +222,22 @@ class TinyJit(Followed, Generic[P, R]):
                 items, inputs, draws, closure, outcome, self._written, capture.ranges, intermediates
             )
         return result
+
+    @contextlib.contextmanager
+    def _recorded(self, capture: Capture) -> Iterator[DrawRecord]:
+        """Record the items that run inside the context, and its random numbers. Raises JitError if
+        the generator is seeded there.
+        """
+        capturing().append(capture)
+        # items that are pruned keep their memory, which no other temporary may use
+        planner = 0 if self._prune else MEMORY_PLANNER.value
+        try:
+            with random_generator.record() as drawn, Context(MEMORY_PLANNER=planner):
+                yield drawn
+        finally:
+            capturing().pop()
+        if drawn.is_seeded:
+            raise JitError("manual_seed was called inside a captured function; call it outside")
 
     def _replayed_items(
         self, draws: ReplayedDraws, temporaries: set[Buffer], written: set[Buffer], inputs: Inputs

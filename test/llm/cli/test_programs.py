@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 MODEL = "smollm2:135m"
-CLIENTS, DISTURBERS, DURATION_S = 64, 8, 120
+CLIENTS, DISTURBERS, DURATION_S = 64, 8, 60
 PROGRAM = [sys.executable, "-m", "tinygrad.apps.llm", "-m", MODEL, "--temperature", "0"]
 CITIES = ("Paris", "London", "Rome", "Berlin", "Madrid", "Vienna", "Oslo", "Lisbon")
 TIMEOUT_S = 240
