@@ -115,6 +115,7 @@ def test_other_axes_than_those_of_size_1_are_sharded() -> None:
     assert x.tolist() == [list(range(8))]
 
 
+@pytest.mark.slow
 def test_a_model_with_parameters_of_size_1_is_trained_fully_sharded() -> None:
     class Model:
         def __init__(self) -> None:

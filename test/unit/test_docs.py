@@ -123,6 +123,7 @@ def names_read(path: Path) -> set[str]:
     return local.intersection(found)
 
 
+@pytest.mark.slow
 def test_settings_documented_as_without_effect_are_those_that_nothing_reads() -> None:
     read = set().union(*(names_read(path) for path in (ROOT / "tinygrad").rglob("*.py")))
     silent = {name for name in SETTINGS if ContextVar.declared[name].meaning == NO_EFFECT}

@@ -267,6 +267,7 @@ def run_script(body: str) -> str:
     return run_python(PRELUDE + textwrap.dedent(body))
 
 
+@pytest.mark.slow
 def test_a_forked_child_has_its_own_pool():
     output = run_script(
         """

@@ -80,6 +80,7 @@ def test_a_missing_library_is_named_with_the_fix(monkeypatch: pytest.MonkeyPatch
         nvrtc._nvrtc()
 
 
+@pytest.mark.slow
 def test_a_broken_driver_is_reported_and_leaves_the_cpu_alone(tmp_path: Path) -> None:
     pytest.importorskip("cuda.bindings")
     (tmp_path / "libcuda.so.1").write_text("of no kind that a loader knows\n" * 100)

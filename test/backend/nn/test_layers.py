@@ -363,6 +363,7 @@ def test_lstm_cell(bias: bool) -> None:
     assert_same_forward_and_backward(layer, formula, array(2, 4), call=steps)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("bias", [True, False])
 def test_gru_cell(bias: bool) -> None:
     def formula(x: Array, w: dict[str, Array]) -> Array:

@@ -72,7 +72,7 @@ def test_svd(shape: tuple[int, ...], full: bool) -> None:
     assert_svd(arrays([shape])[0], full)
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("name", SPECIAL)
 def test_factorizations_of_special_matrices(name: str) -> None:
     a = SPECIAL[name].astype(np.float32)
@@ -124,6 +124,7 @@ def test_keccak(size: int, name: str) -> None:
     assert Tensor(message).keccak(name).numpy().tobytes() == HASHES[name](message)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("size", [10, 300])
 def test_keccak_of_several_messages(size: int) -> None:
     messages = (np.arange(6 * size) * 31 % 256).astype(np.uint8).reshape(3, 2, size)

@@ -54,6 +54,7 @@ def test_cross_entropies(reduction: str, smoothing: float) -> None:
         compare(inputs, expected, lambda x, y, loss=loss: loss(x, y, **settings), theirs)
 
 
+@pytest.mark.slow
 def test_ignored_classes_and_classes_out_of_range() -> None:
     (x,) = arrays([(4, 5)])
     logits = Tensor(x).realize()
@@ -228,13 +229,12 @@ def test_nll_loss_of_stored_log_probabilities_reads_those_of_the_targets() -> No
     ours = Tensor(x, requires_grad=True).realize()
     loss = ours.nll_loss(Tensor(classes))
     assert any(u.op is Ops.GATHER for u in loss.uop.toposort())
-    theirs = torch.tensor(x, requires_grad=True)
-    expected = torch.nn.functional.nll_loss(theirs, torch.tensor(classes))
-    expected.backward()
     loss.backward()
-    assert theirs.grad is not None and ours.grad is not None
-    np.testing.assert_allclose(loss.item(), expected.item(), rtol=1e-6)
-    np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-6)
+    expected = np.zeros_like(x)
+    np.put_along_axis(expected, classes[:, None], -1 / classes.size, axis=1)
+    np.testing.assert_allclose(loss.item(), (expected * x).sum(), rtol=1e-6)
+    assert ours.grad is not None
+    np.testing.assert_allclose(ours.grad.numpy(), expected, rtol=1e-6)
     outside = Tensor([[-1.0, -2.0]] * 3).realize().nll_loss(Tensor([0, 2, -1]), reduction="none")
     np.testing.assert_array_equal(outside.numpy(), [1.0, np.nan, np.nan])
 

@@ -369,6 +369,7 @@ def test_cummax_has_the_first_position_of_equals_and_of_nan() -> None:
         compare([x], running_maximum, lambda x: x.cummax(-2), gradient=False)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("length", [9, pytest.param(140, marks=pytest.mark.slow)])
 def test_of_equal_numbers_the_last_has_the_gradient_of_cummax(length: int) -> None:
     x = np.round(arrays([(3, length)])[0] * 2)

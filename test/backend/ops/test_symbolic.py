@@ -249,6 +249,7 @@ def test_a_kernel_is_called_with_several_values_of_a_float_variable() -> None:
         (x * rate.bind(0.5) + rate.bind(0.25)).realize()
 
 
+@pytest.mark.slow
 def test_a_tensor_beside_a_variable_is_no_number() -> None:
     n, x = bound(5), Tensor([2.0, 10.0])
     found = [n * x, n + x, n - x, n / x, n // x, n % x, n**x, n < x, n >= x, n * Tensor([2.0])]

@@ -107,7 +107,7 @@ def test_attention_is_one_kernel(kind: str) -> None:
     np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-5, atol=2e-6)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", ["causal", "sliding window"])
 def test_gradients_of_attention_store_no_scores(kind: str) -> None:
     function, change = KINDS[kind]
@@ -244,7 +244,7 @@ def peak(length: int, *, backward: bool) -> int:
     return GlobalCounters.mem_peak - before
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("backward", [True, False])
 def test_memory_is_linear_in_the_length(backward: bool) -> None:
     assert peak(1024, backward=backward) <= 2 * peak(512, backward=backward)

@@ -92,6 +92,7 @@ def names(table: Iterable[str]) -> list[Any]:
     return [pytest.param(x, marks=pytest.mark.slow) if x in SLOW else x for x in table]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", names(RECOMPUTED))
 def test_recomputed_work_is_bounded(name: str) -> None:
     program, value, steps, kernels = RECOMPUTED[name]
@@ -107,6 +108,7 @@ LARGE: dict[str, tuple[Program, Array, int, int, int]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", names(LARGE))
 def test_large_kernels_are_split_into_equal_ones(name: str) -> None:
     program, value, steps, kernels, compiled = LARGE[name]

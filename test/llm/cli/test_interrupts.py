@@ -66,6 +66,7 @@ def test_an_interrupt_of_imports_is_one_line(folder: Path, module: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "interrupted\n")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("event", "argument"),
     [("open", "model.gguf"), pytest.param("import", "llguidance", marks=pytest.mark.slow)],

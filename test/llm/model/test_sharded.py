@@ -187,6 +187,7 @@ def test_a_prefix_of_a_sharded_cache_is_copied_without_communication(folder: Pat
     np.testing.assert_allclose(model.prefill(TOKENS, cache).numpy(), expected, **CLOSE)
 
 
+@pytest.mark.slow
 def test_groups_of_devices_share_the_sequences(folder: Path):
     path, _ = model_of(folder, "llama")
     model, _ = load_model(path, devices=Mesh((2, 2), ("dp", "tp"), DEVICES[:4]))

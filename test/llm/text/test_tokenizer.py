@@ -148,6 +148,7 @@ def test_pieces_of_high_score_merge_first(
     assert SimpleTokenizer.from_gguf_kv(kv).encode(text, special=False) == numbers
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.lists(

@@ -201,7 +201,7 @@ def test_a_transposed_convolution_sends_the_windows_over_each_block(
     np.testing.assert_array_equal(out.numpy(), expected.numpy())
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [16, 18])
 def test_the_gradient_of_a_training_step_with_strided_convolutions_equals_one_device(
     size: int,

@@ -146,7 +146,7 @@ ALONG: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
 }
 
 
-@pytest.mark.sample(3, values=False)
+@pytest.mark.sample(6, values=False)
 @pytest.mark.parametrize("mode", ["linear", "nearest"])
 @pytest.mark.parametrize("rows", [8, pytest.param(32, marks=pytest.mark.slow)])
 def test_interpolation_along_a_sharded_axis_exchanges_the_halo_rows_of_its_block(

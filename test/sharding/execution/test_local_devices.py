@@ -179,6 +179,7 @@ def check_all_parts(program: Callable[[Devices], None], count: int, per_rank: in
     assert (kernels, nbytes) == (GlobalCounters.kernel_count, GlobalCounters.bytes_moved)
 
 
+@pytest.mark.sample(2)
 @only_one_process("runs the parts of all processes")
 @pytest.mark.parametrize(
     "program",

@@ -119,6 +119,7 @@ def test_gather_in_a_layout_of_one_device() -> None:
     np.testing.assert_array_equal(found.numpy(), x[:, index])
 
 
+@pytest.mark.slow
 def test_gather_along_a_sharded_axis_moves_partial_sums_or_the_table() -> None:
     """Small partial sums are reduced; otherwise the table is unsharded."""
     # two rows from each device to the three others, or quarters of the eight of the table

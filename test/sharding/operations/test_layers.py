@@ -59,7 +59,7 @@ CONVOLUTIONS = {
 }
 
 
-@pytest.mark.sample(5, values=False)
+@pytest.mark.sample(10, values=False)
 @pytest.mark.parametrize("winograd", [0, 1])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_conv2d(name: str, winograd: int) -> None:
@@ -126,7 +126,7 @@ def test_rows_of_a_sharded_table_have_the_layout_of_their_index(
     assert kinds is None or moved(result) == kinds
 
 
-@pytest.mark.sample(4, values=False)
+@pytest.mark.sample(8, values=False)
 @pytest.mark.parametrize("heads", [4, 6])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_attention_with_sharded_heads(heads: int, is_causal: bool) -> None:

@@ -261,6 +261,7 @@ def test_a_killed_save_leaves_the_old_file_and_the_next_one_cleans_up(
     assert content(path) == {3.0}
 
 
+@pytest.mark.slow
 @only_one_process("saves to the file that a process of its own saves to")
 def test_the_files_of_a_save_in_progress_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"

@@ -209,6 +209,7 @@ def test_one_gathered_weight_is_alive_at_a_time(axis: int) -> None:
     assert peak(*gradients) <= 3 * GATHERED + packed + 2 * DEPTH * activation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_deep_model_gathers_weights_forward_and_backward(axis: int) -> None:
     forward, training, _ = traffic(deep, deep_arrays(), [ROWS] + [on(axis)] * DEPTH)

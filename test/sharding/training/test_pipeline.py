@@ -155,7 +155,7 @@ def test_the_forward_pass_of_gpipe_takes_eleven_ticks() -> None:
     assert forward == [True] * 11 + [False] * 11
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(("stages", "microbatches"), [(1, 1), (2, 1), (3, 2), (2, 4)])
 def test_any_numbers_of_stages_and_microbatches(

@@ -225,6 +225,7 @@ def with_optimizer(inputs: dict[str, Any], name: str) -> dict[str, Any]:
     return inputs | {"optimizer": OPTIMIZERS[name](nn.state.get_parameters(inputs["model"]))}
 
 
+@pytest.mark.sample(2)
 @only_cpu  # on devices that nothing else uses
 @pytest.mark.parametrize(
     ("make", "optimizer"),
@@ -383,6 +384,7 @@ BYTES = Topology(
 )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mesh", ["four", "grid"])
 def test_with_a_sharded_batch_a_plan_moves_no_more_than_manual_layouts(mesh: str) -> None:
     inputs = filled(perceptron(512))
@@ -495,6 +497,7 @@ def test_equal_layers_share_layouts() -> None:
     assert [group.name for group in pair][:2] == ["model.layers.0.weight", "model.layers.0.bias"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "spec", [P(), pytest.param(P("dp"), marks=pytest.mark.slow), P(None, "tp")]
 )

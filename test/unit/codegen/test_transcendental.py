@@ -52,7 +52,7 @@ def test_every_elementary_function_is_decomposed_folded_and_documented() -> None
     assert not [name for name, errors in table.items() if max(errors.values()) > 2]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("op", sorted(GroupOp.Elementary))
 def test_errors_are_within_those_of_the_docs(op: Ops, dtype: DType) -> None:

@@ -454,6 +454,7 @@ def test_a_condition_loses_the_clauses_that_the_others_imply(condition: UOp, exp
     assert simplify_valid(condition).render() == expected
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=EXAMPLES)
 def test_under_its_condition_an_expression_keeps_its_values(data: st.DataObject) -> None:
