@@ -245,6 +245,7 @@ def test_weight_gradient_of_a_convolution(size: int) -> None:
     check(kernel, arrays)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("n", [1, 5, 16, 100, 1000])
 @pytest.mark.parametrize(
     "dtype", [d for d in dtypes.all if d not in dtypes.fp8s and d is not dtypes.bfloat16]
@@ -259,6 +260,7 @@ def test_elementwise_in_every_dtype(dtype: DType, n: int) -> None:
     check(kernel, arrays)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("op", [Ops.ADD, Ops.MAX])
 @pytest.mark.parametrize("kept", ["rows", "columns", "none"])
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_conversions_end_in_the_target_type(source: DType, target: DType) -> Non
     assert dtypes.is_bool(target) or value_type(last) == value_type(target)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("n", [3, 40])
 @pytest.mark.parametrize("target", KNOWN)
 @pytest.mark.parametrize("source", KNOWN)

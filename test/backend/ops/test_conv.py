@@ -91,7 +91,7 @@ def conv_windows(x: Array, w: Array, options: dict[str, Any]) -> tuple[Windows, 
     return Windows(x.shape[2:], w.shape[2:], **options), groups
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", CONV_CASES)
 def test_conv2d_and_its_gradients_equal_the_oracle(name: str) -> None:
     x, w, options = conv_case(name)
@@ -106,6 +106,7 @@ def test_conv2d_and_its_gradients_equal_the_oracle(name: str) -> None:
     assert_equals_oracle(partial(Tensor.conv2d, **options), (x, w, bias), expected, gradients)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", [name for name, x in CONV_CASES.items() if "stride" in x])
 def test_gradients_of_strided_convolutions_are_split_into_phases(
     monkeypatch: pytest.MonkeyPatch, name: str

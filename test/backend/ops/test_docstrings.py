@@ -40,7 +40,7 @@ def documented() -> list[Any]:
     return found
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("name", "text"), documented())
 def test_the_examples_of_a_method_are_correct(name: str, text: str) -> None:
     examples = doctest.DocTestParser().get_doctest(text, dict(NAMES), name, None, 0)

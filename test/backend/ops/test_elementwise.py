@@ -110,6 +110,7 @@ def test_function_of_one_tensor_and_its_first_two_gradients(name: str) -> None:
     compare(inputs, case.numpy, getattr(Tensor, name), theirs, second=True, rtol=2e-5)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", UNARY)
 def test_function_of_one_tensor_at_the_edges(name: str) -> None:
     compare([EDGES], UNARY[name].numpy, getattr(Tensor, name), gradient=False, rtol=2e-5)
@@ -314,6 +315,7 @@ KINKS: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", KINKS)
 def test_gradient_at_a_kink(name: str) -> None:
     function, place, slope = KINKS[name]

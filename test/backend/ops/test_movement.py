@@ -245,6 +245,7 @@ OURS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("columns", [41, 300])
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.bfloat16, dtypes.int32, dtypes.uint8])
 @pytest.mark.parametrize("name", LARGE)
@@ -350,6 +351,7 @@ WRITES: dict[str, Any] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("realized", [True, False])
 @pytest.mark.parametrize("name", WRITES)
 def test_indexed_assignment(name: str, realized: bool) -> None:

@@ -42,7 +42,7 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("axis", AXES, ids=str)
 @pytest.mark.parametrize("name", REDUCTIONS)
@@ -69,6 +69,7 @@ def test_a_reduction_over_no_axis_changes_nothing() -> None:
 SHAPES: list[tuple[int, ...]] = [(), (1,), (1, 1), (1, 4), (4, 1), (3, 0), (0,)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.filterwarnings("ignore:Mean of empty", "ignore:invalid value")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", ["sum", "mean", "prod", "logsumexp"])

@@ -108,6 +108,7 @@ MOVEMENT: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, int], Any]]]
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", MOVEMENT)
 def test_movement_by_a_symbolic_size(name: str, length: int) -> None:

@@ -106,6 +106,7 @@ def test_views_of_a_file_are_in_the_file_and_read_only_what_they_show(
 # ---- computing ----
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "compute",
     [
@@ -242,6 +243,7 @@ WRITES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", [name for name in WRITES if "flattened" not in name])
 @pytest.mark.parametrize("place", [DEVICE, nth(1), Sharding(TWO), None], ids=str)
 def test_a_write_to_a_view_is_in_the_file(path: Path, name: str, place: Any) -> None:

@@ -421,6 +421,7 @@ def test_external_memory_is_written_to() -> None:
     assert array.tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", [*dtypes.ints, *dtypes.floats, dtypes.bool])
 def test_every_dtype_survives_a_round_trip(dtype: Any, place: Any) -> None:
     values = [0, 1] if dtype is dtypes.bool else [1, 2]

@@ -40,6 +40,7 @@ LAYOUTS = [ROWS, COLUMNS, REPLICATED, on((0, 1), GRID), on((1, 0), GRID), on((No
 LAYOUTS += [Sharding(DEVICES[::-1], 0)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("target", [*LAYOUTS, nth(1)], ids=str)
 @pytest.mark.parametrize("source", [*LAYOUTS, nth(2)], ids=str)
 def test_every_change_of_layout_moves_the_fewest_bytes(source: Any, target: Any) -> None:

@@ -152,6 +152,7 @@ def test_vocabulary_parallel_embedding_gathers_no_table() -> None:
     assert set(check(table.gather(index), arrays)) == {"all_reduce"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("source", [on(0), on(1), REPLICATED, on((0, 1), GRID), DEVICE, nth(2)])
 @pytest.mark.parametrize("target", [on(0), on(1), REPLICATED, on((1, 0), GRID), DEVICE, nth(1)])
 def test_any_layout_is_resharded_to_any_other(source: Any, target: Any) -> None:

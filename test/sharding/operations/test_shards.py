@@ -77,6 +77,7 @@ def test_the_global_shape_follows_from_those_of_the_shards(
 # ---- values ----
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("layout", "shape"), LAYOUTS, ids=IDS)
 def test_from_shards_has_the_global_value_and_moves_no_byte(
     layout: Sharding, shape: tuple[int, ...]
@@ -91,6 +92,7 @@ def test_from_shards_has_the_global_value_and_moves_no_byte(
     same([x, computed], [value, value * 2])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("layout", "shape"), LAYOUTS, ids=IDS)
 def test_shards_are_slices_of_the_global_value_and_move_no_byte(
     layout: Sharding, shape: tuple[int, ...]
@@ -179,6 +181,7 @@ def test_the_only_shard_of_a_tensor_on_one_device_is_itself() -> None:
     assert x.shards == [x]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "view",
     [
@@ -347,6 +350,7 @@ def test_a_buffer_is_overwritten_with_a_stack_of_its_own_shards() -> None:
 # ---- gradients ----
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("layout", "shape"), LAYOUTS, ids=IDS)
 def test_the_gradient_of_a_shard_is_the_shard_of_the_gradient(
     layout: Sharding, shape: tuple[int, ...]
@@ -364,6 +368,7 @@ def test_the_gradient_of_a_shard_is_the_shard_of_the_gradient(
         np.testing.assert_allclose(part.grad.numpy(), expected / replicas, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("layout", "shape"), LAYOUTS, ids=IDS)
 def test_the_gradient_of_a_tensor_is_built_from_those_of_its_shards(
     layout: Sharding, shape: tuple[int, ...]
