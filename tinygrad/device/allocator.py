@@ -106,7 +106,7 @@ ListKey: TypeAlias = int | tuple[int, BufferSpec]
 SLACK_BYTES = 32 << 20
 """Memory is kept up to this in any case."""
 PEAK_PERIOD = 4096
-"""The peak is that of the last so many releases, up to twice as many."""
+"""The releases, up to twice as many, over which the peak is taken."""
 
 
 class FreeLists:

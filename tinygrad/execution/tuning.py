@@ -23,7 +23,7 @@ from tinygrad.uop.ops import UOp
 
 TABLE = "mappings"
 RUNS = 3
-# a first run that takes so many times the best is the last
+# a candidate whose first run takes this multiple of the best time is not run again
 MAX_SLOWER = 3.0
 
 

@@ -20,8 +20,8 @@ from tinygrad.planner.optimizers import optimizers_in, parameters_of_state, with
 from tinygrad.tensor import Tensor
 
 MIN_SINGLE_MATRIX_LAYERS = 8
-"""A list of at most so many layers of one matrix each is not grouped: the best layouts of two
-consecutive linear layers differ."""
+"""The maximum length of a list of layers of one matrix each that is not grouped: the best layouts
+of two consecutive linear layers differ."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,10 +58,10 @@ HARD_LIMIT = 30
 REPLAY_FRAMES = 2
 """The calls of this package between a replay, whose steps alone have a tag, and `note`."""
 GARBAGE_STEPS = 100
-"""Young cyclic garbage is collected after every so many steps, at the same step on all ranks. Which
+"""The interval, in steps, of collections of young cyclic garbage, the same on all ranks. Which
 tensors are alive decides what is computed, so Python must not collect by itself."""
 OLD_GARBAGE_STEPS = 2000
-"""All garbage is collected after so many steps other than replays: it takes a tenth of a second."""
+"""The interval of full collections, in steps other than replays: one takes a tenth of a second."""
 
 
 class MpiWire:

@@ -96,8 +96,8 @@ def uniform_base(node: UOp) -> UOp:
 
 
 MAX_FOLDED = 64
-"""The number of nodes that are folded on the host: a value that is updated again and again is
-stored after so many, and so its graph does not grow."""
+"""The maximum nodes that are folded on the host. A value that is updated repeatedly is stored then,
+so that its graph does not grow."""
 
 
 def folded_value(node: UOp) -> Any:

@@ -30,14 +30,14 @@ from tinygrad.uop.ops import AxisType, KernelInfo, UOp
 from tinygrad.uop.simplify.logic import negated_operand
 
 MIN_POINTS = 1 << 12
-"""The steps of a nest that are worth the code of several."""
+"""The minimum iterations of a nest that is split: fewer are not worth the code of several."""
 MAX_PIECES = 32
-"""The nests that one becomes."""
+"""The maximum number of nests that one becomes."""
 MIN_INNERMOST = 16
-"""The steps of the innermost loop's longest piece: lanes need some."""
+"""The minimum iterations of the innermost loop's longest piece, for vector lanes."""
 MIN_RUN_BYTES = 1 << 10
-"""The contiguous bytes of a piece from which it is a nest of its own. Shorter pieces share the
-loops around them, so that a cache line is written at one time.
+"""The minimum contiguous bytes of a piece that is a nest of its own. Shorter pieces share the loops
+around them, so that a cache line is written at one time.
 """
 
 

@@ -51,7 +51,7 @@ MIN_ROWS = 16
 # the largest blocks of rows and keys whose arrays fit the shared memory of a thread block
 MAX_SHARED_ROWS = 32
 MAX_SHARED_KEYS = 64
-# a CPU gets at least so many work items for each of its threads, if blocks have `MIN_ROWS` rows
+# the minimum work items for each thread of a CPU, if blocks have `MIN_ROWS` rows
 ITEMS_PER_THREAD = 4
 # scratch arrays are numbered: a range of `PER_NEST` for each inner nest, from `SHARED` on those
 # that several nests use

@@ -25,7 +25,7 @@ DIRECT_BYTES = 64 << 10
 """Copies of pageable memory up to this size are left to the driver, which stages them itself."""
 MEMORY_TYPE = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 KEPT_SHARE = 4
-"""At most one of so many parts of the memory is kept for reuse."""
+"""At most `1 / KEPT_SHARE` of the memory is kept for reuse."""
 
 
 class PinnedPiece:

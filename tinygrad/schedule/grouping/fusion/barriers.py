@@ -30,12 +30,12 @@ READS_MEMORY = NAMES_MEMORY | {Ops.CUSTOM_KERNEL, Ops.TRANSFER}
 INDEXED = frozenset({Ops.GATHER, *GroupOp.Scatter})
 
 MAX_NESTED_WORK = 1 << 14
-"""The upper bound of elements reduced by nested reductions, or by reductions beside a contraction,
-in one kernel: so few take less time than the launch of another kernel."""
+"""The maximum elements reduced by nested reductions, or by reductions beside a contraction, in one
+kernel: recomputing them takes less time than launching another kernel."""
 MAX_NESTED_STEPS = 1 << 7
 """The same for each element of the result, which one thread computes."""
 MIN_NESTED_RESULTS = 1 << 5
-"""From so many elements of the result on, a CPU nests reductions of any length."""
+"""The minimum elements of the result for a CPU to nest reductions of any length."""
 MIN_NESTED_ROW = 8
 """The minimum contiguous elements of the inner of these reductions, which is vectorized."""
 

@@ -23,7 +23,7 @@ from tinygrad.uop.sint import is_one
 MAX_SUMS = 4
 """The maximum number of products in one kernel, each of which is a loop nest."""
 MAX_SKINNY_ROWS = 8
-"""Up to so many rows, the memory order of the larger operand decides how a product is tiled."""
+"""The maximum rows of a product whose tiling follows the memory order of the larger operand."""
 
 READS_MASKED = frozenset({Ops.WINDOW, Ops.UNWINDOW, Ops.PAD})
 ROW, COLUMN, SHARED = "row", "column", "shared"

@@ -35,8 +35,9 @@ ROWS_PER_CORE = 4
 SMALL_ARRAY = 1 << 12
 """A CPU fuses smaller arrays whatever the number of their rows."""
 LARGE_BYTES = 1 << 20
-"""From this size on, a CPU saves memory first. Rows are fused only where separate kernels could not
-store their result in place of an argument (`reuse_arguments.py`), and cheap values are recomputed.
+"""The minimum size from which a CPU saves memory first: rows are fused only where separate
+kernels could not store their result in place of an argument (`reuse_arguments.py`), and cheap
+values are recomputed.
 """
 MAX_REDUCTIONS = 4
 """The maximum number of reductions of one kernel."""

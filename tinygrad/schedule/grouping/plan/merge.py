@@ -28,8 +28,8 @@ MAX_PARAMS = 24
 MAX_REDUCTIONS = 4
 """The maximum outputs of a merged kernel that have reductions."""
 MAX_UNRELATED = 1 << 12
-"""Up to so many elements, kernels are merged without an array in common: they take less time than
-another launch."""
+"""The maximum elements of kernels that are merged although they have no array in common: computing
+them takes less time than another launch."""
 MAX_GROUPS_TRIED = 8
 """The groups that are tried for each unit, those that share the most arguments with it first."""
 

@@ -1,4 +1,4 @@
-"""Rematerialise replicated values: all-gather them again before distant uses, so few are alive.
+"""Rematerialise replicated values: all-gather them again before distant uses, to save memory.
 
 Input: a plan. Output: the same plan, in which the replicated values that are all-gathered from
 inputs take no more memory together than those that one item uses at once. The value with the
@@ -7,7 +7,7 @@ outputs of the plan are not dropped.
 
 Example: three layers with weights that are sharded over the devices (ZeRO-3, arXiv:1910.02054).
 Without this pass, all three replicated weights are alive at the end of the forward pass. With it,
-one is at a time, and those of layers 1 and 2 are all-gathered again for the backward pass.
+at most one is alive, and those of layers 1 and 2 are all-gathered again for the backward pass.
 """
 
 from __future__ import annotations

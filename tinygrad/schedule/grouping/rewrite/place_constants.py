@@ -17,8 +17,8 @@ from tinygrad.uop.ops import UOp
 
 NEEDS_MEMORY = frozenset({Ops.REDUCE_AXIS, *GroupOp.Scatter})
 MAX_CONSTANT_WORK = 256
-"""Up to so many operations on constants are repeated in every kernel. A value that takes more is
-given a device, so that it may be materialised."""
+"""The maximum operations on constants that every kernel repeats. A value that takes more is given a
+device, so that it may be materialised."""
 
 
 def place_constants(sink: UOp, default_device: str) -> UOp:

@@ -35,12 +35,12 @@ from tinygrad.uop.upat import UPat
 
 MAX_SPLIT_OUTPUTS = 16
 MIN_SPLIT_INPUTS = 1 << 18
-"""On a CPU, a reduction of at least so many inputs to at most so many outputs is split in two."""
+"""The minimum inputs, and maximum outputs, of a reduction that is split in two on a CPU."""
 MAX_SPLIT = 256
 """The maximum number of partial results for each element of a split reduction."""
 COLUMNS_PER_BLOCK = 32
 BLOCKS_PER_UNIT = 2
-"""On a GPU, a reduction is split so that each multiprocessor has so many blocks of threads."""
+"""The thread blocks for each multiprocessor of a GPU when a reduction is split."""
 MIN_SPLIT_ROW = 1 << 10
 MIN_PARTS = 4
 """The minimum elements of a part, and the minimum number of parts worth a second kernel."""
