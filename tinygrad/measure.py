@@ -20,6 +20,7 @@ class Counters:
     """Counters of work since the last reset, and of allocated memory: `GlobalCounters`.
 
     `global_ops` counts arithmetic operations, `global_mem` the bytes that kernels read and write,
+    `moved_out` the copies of content that was read after it was overwritten,
     `bytes_moved` the bytes sent between devices, `mem_used` the bytes that are allocated,
     `mem_peak` their maximum since the reset, and `mem_kept` the bytes that are free but kept for
     reuse: `mem_used + mem_kept` is what the system has given. Dictionaries `*_per_device` have
@@ -36,6 +37,7 @@ class Counters:
         self.global_mem = 0
         self.time_sum_s = 0.0
         self.kernel_count = 0
+        self.moved_out = 0
         self.bytes_moved = 0
         self.bytes_moved_per_device: defaultdict[str, int] = defaultdict(int)
         self.mem_used = 0
@@ -55,6 +57,7 @@ class Counters:
         self.global_mem = 0
         self.time_sum_s = 0.0
         self.kernel_count = 0
+        self.moved_out = 0
         self.bytes_moved = 0
         self.bytes_moved_per_device.clear()
         self.mem_peak = self.mem_used

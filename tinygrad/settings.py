@@ -248,6 +248,12 @@ JIT_VERIFY = ContextVar(
     0,
     "1 also runs the function for each replay of `TinyJit`, and raises JitError if they differ.",
 )
+STATE_POLICY = ContextVar(
+    "STATE_POLICY",
+    1,
+    "0 computes no lazy value before what it reads is overwritten, but copies the older content: "
+    "for tests of that.",
+)
 BEAM = ContextVar(
     "BEAM",
     0,

@@ -40,7 +40,9 @@ class Buffer:
         "dtype",
         "offset",
         "options",
+        "owner",
         "size",
+        "versions",
     )
 
     def __init__(
@@ -64,6 +66,9 @@ class Buffer:
             assert offset >= 0 and offset + self.nbytes <= base.nbytes, "a view exceeds its base"
         self.base: Buffer | None = base
         self.offset: int = offset
+        # of a base: what has its content (`execution.versions`), and what writes it in place
+        self.versions: list[weakref.ref[Any]] | None = None
+        self.owner: weakref.ref[Any] | None = None
 
     @staticmethod
     def from_memoryview(device: str, dtype: DType, data: memoryview) -> Buffer:
@@ -252,7 +257,7 @@ class MultiBuffer:
     If some of its devices are not local, `devices` are the names of all.
     """
 
-    __slots__ = ("__weakref__", "_remote", "bufs", "devices", "dtype", "size")
+    __slots__ = ("__weakref__", "_remote", "bufs", "devices", "dtype", "owner", "size", "versions")
 
     def __init__(
         self,
@@ -269,6 +274,9 @@ class MultiBuffer:
         self.size = size
         self.dtype = dtype
         self.devices = devices
+        # as those of a `Buffer`, where no device is local
+        self.versions: list[weakref.ref[Any]] | None = None
+        self.owner: weakref.ref[Any] | None = None
         # the buffers of devices that are not local, which a value and its shards share
         self._remote: dict[int, RemoteBuffer] = {}
 

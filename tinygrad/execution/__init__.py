@@ -11,36 +11,13 @@ capture.py             the items that run while a function is captured
 trace.py               records communication
 wire.py                messages between processes
 buffers.py             the memory of BUFFER nodes
+versions.py            the BUFFER nodes of the content of some memory
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from tinygrad.execution.realize import ScheduleItem, run_schedule
-from tinygrad.execution.schedule import create_schedule
+from tinygrad.execution.realize import run_schedule
+from tinygrad.execution.schedule import Schedule, create_schedule
 from tinygrad.execution.trace import CommRecord, CommTrace
-from tinygrad.uop.ops import UOp
 
-__all__ = ["CommRecord", "CommTrace", "realize_tensors", "run_schedule", "schedule_uops"]
-
-
-def realize_tensors(nodes: list[UOp], keep: Callable[[dict[UOp, UOp]], None]) -> None:
-    """Materialise nodes of the tensor graph. `keep` is given, for each node that was computed, the
-    BUFFER node, possibly under movement, that holds it; also if an item fails or is interrupted,
-    so that no assignment runs a second time.
-    """
-    schedule = create_schedule(nodes)
-    completed: list[ScheduleItem] = []
-    try:
-        run_schedule(schedule.items, completed)
-    except BaseException:
-        keep(schedule.outputs_of(completed))
-        raise
-    keep(schedule.outputs)
-
-
-def schedule_uops(nodes: list[UOp]) -> tuple[list[ScheduleItem], dict[UOp, UOp], dict[str, int]]:
-    """The items that would materialise nodes, the BUFFER of each, and the bound Variables."""
-    schedule = create_schedule(nodes)
-    return schedule.items, schedule.outputs, schedule.values
+__all__ = ["CommRecord", "CommTrace", "Schedule", "create_schedule", "run_schedule"]

@@ -13,12 +13,21 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.device import Buffer, MultiBuffer, RemoteBuffer, copy_buffer
+from tinygrad.execution.versions import (
+    Memory,
+    bases_of,
+    forget_version,
+    is_same_memory,
+    note_version,
+    versions_in,
+)
 from tinygrad.execution.wire import current_wire
+from tinygrad.dtype import DType
 from tinygrad.settings import SPEC
 from tinygrad.sharding import Sharding, current_local_devices, is_on_host, max_shape
 from tinygrad.uop.device_value import device_names, is_file
 from tinygrad.uop.node_table import NodeTable
-from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import BufferArg, UOp
 
 if TYPE_CHECKING:
     import numpy
@@ -70,7 +79,47 @@ def bind_buffers(node: UOp, parts: Sequence[Buffer]) -> UOp:
             node.memory = MultiBuffer(tuple(parts), _elements(node), node.dtype, device.devices)
     else:
         node.memory = parts[0] if parts else RemoteBuffer(device, _elements(node), node.dtype)
+    note_version(node)
     return node
+
+
+def name_content(
+    memory: Memory, arg: BufferArg, dtype: DType, tokens: tuple[RemoteBuffer, ...]
+) -> UOp:
+    """The BUFFER node of the content that is in some memory now: the one that lives, or a new one
+    of the shape and device of `arg`.
+    """
+    kind = arg.device, arg.shape, dtype
+    for node in versions_in(bases_of(memory)[:1]):
+        if is_same_memory(node.memory, memory) and (node.arg.device, node.arg.shape, node.dtype) == kind:
+            return node
+    return bind_memory(UOp.new_buffer(*kind), memory, tokens)
+
+
+def release_memory(node: UOp) -> None:
+    """Take the memory of a BUFFER node, in which its content never was."""
+    forget_version(node)
+    node.memory = None
+
+
+def bind_memory(node: UOp, memory: Memory, tokens: tuple[RemoteBuffer, ...]) -> UOp:
+    """Make the memory of another BUFFER node, which has `tokens`, that of `node`; returns it."""
+    set_tokens(node, tokens)
+    node.memory = memory
+    note_version(node)
+    return node
+
+
+def move_out(node: UOp) -> None:
+    """Move the content of a BUFFER node to other memory, so that its memory can be overwritten."""
+    parts = device_buffers(node)
+    copies = [Buffer(part.device, part.size, part.dtype) for part in parts]
+    for copy, part in zip(copies, parts, strict=True):
+        if part.is_allocated():
+            copy_buffer(copy, part)
+    forget_version(node)
+    _tokens.pop(node)
+    bind_buffers(node, copies)
 
 
 def tokens_of(node: UOp) -> tuple[RemoteBuffer, ...]:
@@ -87,18 +136,6 @@ def tokens_of(node: UOp) -> tuple[RemoteBuffer, ...]:
         name = device_names(node.arg.device)[0]
         found = set_tokens(node, (RemoteBuffer(name, _elements(node), node.dtype),))
     return found
-
-
-def share_memory(nodes: Sequence[UOp], buffers: Sequence[Buffer]) -> bool:
-    """Whether two BUFFER nodes, whose local memory is `buffers`, are in the same memory, in this
-    process or another.
-    """
-    if len({b.base or b for b in buffers}) < len(buffers):
-        return True
-    if current_local_devices().is_all:
-        return False
-    tokens = [token for node in nodes for token in _tokens.get(node) or tokens_of(node)]
-    return len(set(tokens)) < len(tokens)
 
 
 def set_tokens(node: UOp, tokens: tuple[RemoteBuffer, ...]) -> tuple[RemoteBuffer, ...]:
@@ -144,12 +181,3 @@ def note_host_array(node: UOp) -> None:
         found = hashlib.blake2b(buffer.as_memoryview(), digest_size=8)
         what = f"a copy of a host array of {buffer.nbytes} bytes with the hash {found.hexdigest()}"
         current_wire().note(found.digest(), what)
-
-
-def copy_of(node: UOp) -> UOp:
-    """A new BUFFER node with the content of another."""
-    parts = device_buffers(node)
-    copies = [Buffer(part.device, part.size, part.dtype).allocate() for part in parts]
-    for copy, part in zip(copies, parts, strict=True):
-        copy_buffer(copy, part)
-    return bind_buffers(UOp.new_buffer(node.device, node.arg.shape, node.dtype), copies)

@@ -36,6 +36,9 @@ class Capture:
     written: set[RemoteBuffer] = field(default_factory=set)
     """Those of the memory that they write."""
 
+    has_moved: bool = False
+    """Whether content was copied before it was overwritten, other than by an item."""
+
     def arena(self, device: str, nbytes: int) -> Buffer:
         """The arena of a device, of at least `nbytes`."""
         found = self.arenas.get(device)

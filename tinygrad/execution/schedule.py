@@ -6,8 +6,9 @@ each. Invariant: graphs of equal structure are planned once, whatever buffers th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
 from tinygrad.device import Device, RemoteBuffer
@@ -34,15 +35,33 @@ _IN_PLACE = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, Ops.CUSTOM_KERNEL})
 _SEEN_THROUGH = GroupOp.Movement | {Ops.MSELECT, Ops.DETACH}
 
 
+class Store(NamedTuple):
+    """Memory that a schedule overwrites: its BUFFER node until then, and from then on."""
+
+    old: UOp
+    new: UOp
+
+
 @dataclass
 class Schedule:
     """The items to run, the BUFFER, possibly under movement, of each computed node, and the values
     of bound Variables.
+
+    `stores` are the BUFFERs whose memory is overwritten, `superseded` the ASSIGNs whose content a
+    later one of the schedule overwrites, with the view of memory that they wrote.
     """
 
-    items: list[ScheduleItem]
-    outputs: dict[UOp, UOp]
-    values: dict[str, int]
+    items: list[ScheduleItem] = field(default_factory=list)
+    outputs: dict[UOp, UOp] = field(default_factory=dict)
+    values: dict[str, int] = field(default_factory=dict)
+    stores: list[Store] = field(default_factory=list)
+    superseded: dict[UOp, UOp] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        """Let go of all nodes."""
+        self.outputs.clear()
+        self.stores.clear()
+        self.superseded.clear()
 
     def outputs_of(self, completed: list[ScheduleItem]) -> dict[UOp, UOp]:
         """The outputs in memory that no item writes after these first ones."""
@@ -100,19 +119,34 @@ def get_plan(sink: UOp, inputs: int) -> ExecutionPlan:
     return found
 
 
-def create_schedule(nodes: list[UOp]) -> Schedule:
-    """The items that materialise `nodes`."""
-    wanted = list({x: None for node in nodes if (x := output_node(node)) is not None})
+FurtherNodes: TypeAlias = Callable[[tuple[UOp, ...], list[UOp]], list[UOp]]
+"""For the writes of a graph and its outputs, further nodes to compute in the same schedule."""
+
+
+def create_schedule(nodes: list[UOp], further: FurtherNodes | None = None) -> Schedule:
+    """The items that materialise `nodes`, and what is to be computed with them."""
+    wanted = _outputs_of(nodes)
     if not wanted:
-        return Schedule([], {}, {})
+        return Schedule()
     with no_garbage():
-        if len(wanted) == 1:
-            canonical = canonicalize(wanted[0])
-            sink = UOp.sink(canonical.sink)
-        else:
-            canonical = canonicalize(UOp.sink(*wanted))
-            sink = canonical.sink
+        while True:
+            is_single = len(wanted) == 1
+            canonical = canonicalize(wanted[0] if is_single else UOp.sink(*wanted))
+            if not canonical.assignments or further is None:
+                break
+            more = _outputs_of(further(canonical.assignments, wanted))
+            known = len(wanted)
+            wanted = list(dict.fromkeys([*more, *wanted]))
+            if len(wanted) == known:
+                break
+        sink = UOp.sink(canonical.sink) if is_single else canonical.sink
         plan = get_plan(sink, len(canonical.buffers))
+    stored = {node for node in canonical.buffers if node.memory is not None}
+    for node in canonical.assignments:
+        if node.op is Ops.CUSTOM_KERNEL:
+            # a kernel may keep elements of memory without content
+            stored.add(_memory_below(assigned_view(node)))
+    overwritten = superseded(canonical.assignments)
     binding = Binding(plan, canonical)
     if not plan.local.is_all:
         current_wire().note(plan.digest, f"a schedule of {len(plan.items)} items")
@@ -136,7 +170,31 @@ def create_schedule(nodes: list[UOp]) -> Schedule:
                 below = [token for part in parts for token in tokens[part.entry]]
                 set_tokens(results[key], tuple(dict.fromkeys(below)))
         outputs[node] = results[key]
-    return Schedule(items, outputs, canonical.values)
+    stores: list[Store] = []
+    for old in dict.fromkeys(_memory_below(outputs[node]) for node in canonical.assignments):
+        if old in stored:
+            stores.append(Store(old, UOp.new_buffer(old.arg.device, old.arg.shape, old.dtype)))
+    for node in canonical.assignments if stores else ():
+        outputs[node] = outputs[node].substitute(dict(stores))
+    lost = {node: outputs.pop(node) for node in overwritten}
+    return Schedule(items, outputs, canonical.values, stores, lost)
+
+
+def _outputs_of(nodes: list[UOp]) -> list[UOp]:
+    """The nodes to compute for `nodes`."""
+    return list({x: None for node in nodes if (x := output_node(node)) is not None})
+
+
+def superseded(writes: Iterable[UOp]) -> list[UOp]:
+    """The ASSIGNs among `writes` whose content a later one to the same memory overwrites."""
+    by_memory: dict[UOp, list[UOp]] = {}
+    for node in writes:
+        if node.op is Ops.ASSIGN:
+            memory = _memory_below(assigned_view(node))
+            if memory.memory is not None:
+                by_memory.setdefault(memory, []).append(node)
+    last = {max(nodes, key=lambda node: int(node.arg)) for nodes in by_memory.values()}
+    return [node for nodes in by_memory.values() for node in nodes if node not in last]
 
 
 def assigned_view(node: UOp) -> UOp:

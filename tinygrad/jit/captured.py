@@ -12,14 +12,13 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from tinygrad.device import Buffer
-from tinygrad.execution.buffers import device_buffers, memory_of, tokens_of
 from tinygrad.execution.capture import JitError
 from tinygrad.execution.realize import ScheduleItem
 from tinygrad.execution.wire import Wire, current_wire
 from tinygrad.jit.closure import Closure
 from tinygrad.jit.effects.results import Outcome
 from tinygrad.jit.effects.written_memory import WrittenMemory
-from tinygrad.jit.inputs import Inputs, difference, differs_in_views, tensors_in
+from tinygrad.jit.inputs import Inputs, difference, differs_in_views
 from tinygrad.jit.pickling import dumped
 from tinygrad.jit.replay.counters import ReplayCounters
 from tinygrad.jit.replay.input_lifetimes import Lifetimes, input_lifetimes
@@ -161,7 +160,7 @@ class CapturedJit(Generic[R]):
         other would not see the write.
         """
         written = self._written
-        return any(i in written.inputs or written.holds(x, inputs) for i, x in inputs.apart)
+        return any(i in written.inputs or written.holds(x) for i, x in inputs.apart)
 
     def check(self, inputs: Inputs) -> None:
         """Raise JitError if tensors or Variables differ from the captured ones in kind."""
@@ -179,10 +178,10 @@ class CapturedJit(Generic[R]):
             self.check(inputs)
         for symbolic, values in self._ranges.items():
             symbolic.check(values | inputs.values)
-        self._written.realize_readers(inputs, self._outcome.overwritten)
-        if inputs.nodes:
+        if inputs.memories:
             self._copy_overwritten_inputs(inputs)
-        result = self._outcome.of(inputs)
+        call = self._outcome.prepare(inputs)
+        self._written.make_writable(inputs)
         if self._draws.count:
             self._draws.advance()
         wire: Wire | None = None
@@ -203,7 +202,7 @@ class CapturedJit(Generic[R]):
                 self._is_freed = False
             native.run(inputs)
             self._counters.count_replay()
-        return result
+        return self._outcome.finish(call)
 
     @exclusive
     def free_intermediates(self) -> None:
@@ -227,16 +226,16 @@ class CapturedJit(Generic[R]):
         """
         used = [b.base or b for b in inputs.buffers]
         if self._has_tokens:
-            used += [x for i in self._outcome.inputs for x in tokens_of(inputs.nodes[i])]
+            used += [x for i in self._outcome.inputs for x in inputs.memories[i].tokens]
         if self._overwritten.isdisjoint(used):
             return
         buffers = 0
-        for number, node in enumerate([*inputs.nodes]):
-            parts = device_buffers(node)
+        for number, memory in enumerate([*inputs.memories]):
+            parts = memory.parts
             numbers = range(buffers, buffers := buffers + len(parts))
             if number in self._outcome.inputs:
                 # what is left behind is used later
-                is_needed = not self._overwritten.isdisjoint(memory_of(node))
+                is_needed = not self._overwritten.isdisjoint(memory.known)
             else:
                 pairs = zip(numbers, parts, strict=True)
                 is_needed = any(self._overwrites(i, b) for i, b in pairs)
@@ -251,6 +250,6 @@ class CapturedJit(Generic[R]):
 def _loaded(content: bytes) -> CapturedJit[Any]:
     result, items, inputs, draws, ranges, tokens, intermediates = pickle.loads(content)
     written = tokens.union(b.base or b for item in items for b in item.written)
-    memory = WrittenMemory([], written, inputs, tensors_in(result))
     outcome = Outcome(result, [], {}, [], set(), inputs)
+    memory = WrittenMemory(written, intermediates, inputs)
     return CapturedJit(items, inputs, draws, None, outcome, memory, ranges, intermediates)

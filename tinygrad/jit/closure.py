@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Container, Iterable, Iterator
 from contextvars import ContextVar
-from operator import attrgetter, is_
 from typing import Any
 
 from tinygrad.device import Buffer
 from tinygrad.execution.buffers import memory_of
 from tinygrad.execution.capture import JitError
-from tinygrad.jit.effects.recording import Recording, has_pending_write, is_within
-from tinygrad.jit.effects.stored_tensor import StoredTensor, is_same_view
+from tinygrad.jit.effects.known_memory import KnownMemory, KnownTensor, StoredTensor
+from tinygrad.jit.effects.recording import Recording, has_pending_write
 from tinygrad.jit.environment.guards import Guards
 from tinygrad.jit.environment.links import Link
 from tinygrad.jit.environment.survey import SCALARS, Survey
@@ -29,10 +28,8 @@ from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_in_memory, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp
 from tinygrad.uop.user_line import find_user_line
 
-_node_of = attrgetter("uop")
 # the maximum number of objects searched for a tensor that no link leads to
 _MAX_SEARCHED = 100_000
 
@@ -54,8 +51,9 @@ class Closure:
         inputs: Inputs,
         result: Any,
     ) -> None:
-        returned = [x.uop for x in tensors_in(result) if is_in_memory(x.uop)]
-        used = touched.union(*(memory_of(view_base(node)) for node in returned))
+        returned = [view_base(x.uop) for x in tensors_in(result) if is_in_memory(x.uop)]
+        used = touched.union(*map(memory_of, returned))
+        del returned
         found = _Used(recording, used)
         survey = recording.before
         # the function dropped a tensor, and put one in its place that it did not create
@@ -71,32 +69,39 @@ class Closure:
             links += further
             named |= reached
             hidden = {key: x for key, x in hidden.items() if key not in reached}
+        self._is_rebound |= any(map(found.is_moved, (*named.values(), *hidden.values())))
         self._tensors = list(named.values())
-        self._nodes = [found.node(x) for x in self._tensors]
+        self._known = [KnownTensor(x) for x in self._tensors]
         # tensors that no link leads to must stay what they are
-        self._hidden = [(weakref.ref(x), found.node(x)) for x in hidden.values()]
-        self._note_memory(written, inputs, [x for x in survey.tensors() if x.requires_grad])
+        self._hidden = [(weakref.ref(x), KnownMemory(x)) for x in hidden.values()]
+        self._note_memory(
+            written, inputs, hidden.values(), [x for x in survey.tensors() if x.requires_grad]
+        )
         sizes = [(x, size) for x, size in survey.sizes if len(x) == size]
         absent = [(x, name) for x, name in survey.absent if name not in x]
         self._guards = Guards(links, sizes, survey.arrays, set(named), absent)
 
     def _note_memory(
-        self, written: set[Buffer], inputs: Inputs, differentiated: Iterable[Tensor]
+        self,
+        written: set[Buffer],
+        inputs: Inputs,
+        hidden: Iterable[Tensor],
+        differentiated: Iterable[Tensor],
     ) -> None:
         """Note the memory of the tensors, which of it the function wrote, and where the inputs are
         in it.
         """
-        bases = {view_base(node) for node in [*self._nodes, *(node for _, node in self._hidden)]}
-        self._bases = {node for node in bases if node.op is Ops.BUFFER}
-        self._written = {node for node in self._bases if is_within(node, written)}
-        self.written = [x for x in self._tensors if view_base(x.uop) in self._written]
+        bases = [base for x in (*self._tensors, *hidden) for base in _memory_below(x)]
+        self.written = [x for x in self._tensors if not written.isdisjoint(_memory_below(x))]
         """The tensors that the function wrote to."""
-        self._assigned = {i for i, node in enumerate(inputs.nodes) if is_within(node, written)}
+        self._assigned = {
+            i for i, x in enumerate(inputs.memories) if not written.isdisjoint(x.known)
+        }
         # with these as an argument, the gradient by both is that of one tensor
-        leaves = {view_base(x.uop) for x in differentiated}
-        self._known = self._bases | leaves | _memory_below(self._tensors)
+        leaves = {base for x in differentiated for base in _memory_below(x)}
+        self._memory = {*bases, *leaves}
         # the memory that no other input may be in
-        self._apart = self._written | leaves
+        self._apart = written.intersection(bases) | leaves
         self._aliases = self._aliases_of(inputs)
         self.reads_inputs = bool(self._aliases)
         """Whether inputs are in the memory of these tensors."""
@@ -107,57 +112,49 @@ class Closure:
         """
         if self._is_rebound or not self._guards.are_unchanged():
             return False
-        if not all(map(is_, map(_node_of, self._tensors), self._nodes)) and not self._settle():
+        if not all([x.is_in_place() for x in self._known]) and not self._settle():
             return False
         if self._hidden and not self._hidden_are_in_place():
             return False
-        if not self._aliases and self._known.isdisjoint(inputs.nodes):
-            return True
         return self._fits(inputs)
 
-    def references(self) -> Counter[UOp]:
-        """How often this object refers to each BUFFER."""
-        found = Counter(self._nodes)
-        found.update(node for _, node in self._hidden)
-        for nodes in (self._bases, self._written, self._known, self._apart):
-            found.update(nodes)
-        return found
-
-    def _aliases_of(self, inputs: Inputs) -> dict[int, UOp]:
-        """The inputs that are in the memory of these tensors, by number."""
-        return {i: node for i, node in enumerate(inputs.nodes) if node in self._known}
+    def _aliases_of(self, inputs: Inputs) -> dict[int, tuple[Buffer, ...]]:
+        """The memory of these tensors that inputs are in, by the number of the input."""
+        memory = self._memory
+        return {
+            i: tuple([b for b in x.known if b in memory])
+            for i, x in enumerate(inputs.memories)
+            if not memory.isdisjoint(x.known)
+        }
 
     def _fits(self, inputs: Inputs) -> bool:
         """Whether inputs alias these tensors as in the captured call. Another input may alias one
         only if neither is written and the tensor requires no gradient.
         """
         found = self._aliases_of(inputs)
+        if not found and not self._aliases:
+            return True
         more = found.keys() - self._aliases.keys()
-        if any(i in self._assigned or found[i] in self._apart for i in more):
+        if any(i in self._assigned or not self._apart.isdisjoint(found[i]) for i in more):
             return False
-        return all(found.get(i) is node for i, node in self._aliases.items())
+        return all(found.get(i) == known for i, known in self._aliases.items())
 
     def _settle(self) -> bool:
         """Run pending writes; returns whether all tensors are in their old memory."""
-        moved = [(i, x) for i, x in enumerate(self._tensors) if x.uop is not self._nodes[i]]
-        realize_all([x for _, x in moved if has_pending_write(x.uop)])
-        for i, x in moved:
-            if not (is_in_memory(x.uop) and is_same_view(x.uop, self._nodes[i])):
-                return False
-            self._nodes[i] = x.uop
-        return True
+        realize_all([x.tensor for x in self._known if has_pending_write(x.tensor.uop)])
+        return all([x.is_in_place() for x in self._known])
 
     def _hidden_are_in_place(self) -> bool:
         """Whether the live tensors are where they were, and each memory has a live tensor."""
-        if all((x := ref()) is not None and x.uop is node for ref, node in self._hidden):
-            return True
-        alive = [(x, ref, node) for ref, node in self._hidden if (x := ref()) is not None]
-        realize_all([x for x, _, node in alive if x.uop is not node and has_pending_write(x.uop)])
-        if any(x.uop is not node for x, _, node in alive):
+        alive = [(x, ref, known) for ref, known in self._hidden if (x := ref()) is not None]
+        realize_all([x for x, _, _ in alive if has_pending_write(x.uop)])
+        if not all(known.is_memory_of(x) for x, _, known in alive):
             return False
-        memory = {view_base(node) for _, node in self._hidden}
-        self._hidden = [(ref, node) for _, ref, node in alive]
-        return {view_base(node) for _, node in self._hidden} == memory
+        if len(alive) == len(self._hidden):
+            return True
+        memory = {known.base() for _, known in self._hidden}
+        self._hidden = [(ref, known) for _, ref, known in alive]
+        return {known.base() for _, known in self._hidden} == memory
 
 
 class _Used:
@@ -175,7 +172,7 @@ class _Used:
         for stored in recording.stored:
             is_used = any(b() in used for b in stored.buffers)
             x = stored.tensor()
-            if x is None or not (stored.is_in_place(x) or stored.node() is not None):
+            if x is None:
                 self.is_rebound |= is_used
             else:
                 self._before[id(x)] = stored
@@ -186,27 +183,28 @@ class _Used:
         """Whether the function may have used a tensor, as it may any that is not in memory."""
         return self._memory.get(id(x), True)
 
-    def node(self, x: Tensor) -> UOp:
-        """The node of a tensor; if the function moved it, the node that it had before."""
+    def is_moved(self, x: Tensor) -> bool:
+        """Whether the function moved a tensor to other memory: the next call uses that."""
         stored = self._before.get(id(x))
-        before = None if stored is None or stored.is_in_place(x) else stored.node()
-        return x.uop if before is None else before
+        return stored is not None and not stored.is_in_place(x)
 
     def others(self, named: Iterable[Tensor], used: set[Buffer]) -> dict[int, Tensor]:
         """The tensors in `used` memory that no named tensor is in, by id."""
-        bases = {view_base(self.node(x)) for x in named}
+        known = {b for x in named for b in _memory_below(x)}
         found: dict[int, Tensor] = {}
         for x in self._alive:
-            base = view_base(self.node(x))
-            if self._memory[id(x)] and base not in bases and not used.isdisjoint(memory_of(base)):
-                found[id(x)] = x
+            if self._memory[id(x)]:
+                memory = set(_memory_below(x))
+                if known.isdisjoint(memory) and not used.isdisjoint(memory):
+                    found[id(x)] = x
         return found
 
 
-def _memory_below(tensors: Iterable[Tensor]) -> set[UOp]:
-    """The BUFFERs that lazy tensors read; each call computes such tensors."""
-    lazy = [x.uop for x in tensors if not is_in_memory(x.uop)]
-    return {node for node in UOp.sink(*lazy).toposort() if node.op is Ops.BUFFER}
+def _memory_below(x: Tensor) -> list[Buffer]:
+    """The memory that a tensor is in or, if it is lazy, that each call reads to compute it."""
+    base = view_base(x.uop)
+    nodes = [base] if base.op is Ops.BUFFER else base.toposort()
+    return [b for node in nodes if node.op is Ops.BUFFER for b in memory_of(node)]
 
 
 def _is_followed(link: Link, named: dict[int, Tensor], recording: Recording) -> bool:

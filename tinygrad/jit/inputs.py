@@ -11,20 +11,41 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from tinygrad.device import Buffer, Device, RemoteBuffer
+from tinygrad.device import Buffer, Device, RemoteBuffer, copy_buffer
 from tinygrad.dtype import dtypes
-from tinygrad.execution.buffers import copy_of, device_buffers, share_memory, tokens_of
+from tinygrad.execution.buffers import bind_buffers, device_buffers, storage_of, tokens_of
 from tinygrad.execution.capture import JitError
+from tinygrad.execution.versions import Base, bases_of
 from tinygrad.helpers import all_int
 from tinygrad.jit.slices import ContiguousSlice, contiguous_slice
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.storage.aliases import has_own_memory, whole_tensor, whole_value
+from tinygrad.storage.live_tensors import known_node
 from tinygrad.storage.realization import realize_all, store_constant
 from tinygrad.storage.views import is_constant, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.float_variables import argument_of
 from tinygrad.uop.ops import UOp
+
+
+class InputMemory:
+    """The memory of a BUFFER that an argument, `tensor`, is in."""
+
+    __slots__ = ("arg", "dtype", "memory", "parts", "tensor", "tokens")
+
+    def __init__(self, tensor: Tensor | None, node: UOp) -> None:
+        self.tensor = tensor
+        self.arg = node.arg
+        self.dtype = node.dtype
+        self.parts = device_buffers(node)
+        self.tokens = tokens_of(node)
+        self.memory = node.memory
+
+    @property
+    def known(self) -> list[Buffer]:
+        """The base buffers, and the tokens."""
+        return [*[b.base or b for b in self.parts], *self.tokens]
 
 
 class Inputs:
@@ -35,16 +56,16 @@ class Inputs:
         """The tensors of the caller, in order."""
         self.tensors: list[Tensor] = []
         """The same tensors, or copies of those that the replay would overwrite too early."""
-        self.nodes: list[UOp] = []
-        """The BUFFERs that the tensors are in, each once."""
+        self.memories: list[InputMemory] = []
+        """The memory that the tensors are in, each once."""
         self.buffers: list[Buffer] = []
-        """The memory of `nodes`; of a contiguous slice, the part that begins where it does."""
+        """The buffers of `memories`; of a contiguous slice, the part that begins where it does."""
         self.shared: list[int] = []
-        """For each memory that a tensor is in, its number among `nodes`."""
+        """For each memory that a tensor is in, its number among `memories`."""
         self.places: list[tuple[int, tuple[Any, ...]] | None] = []
         """Of a contiguous slice, its first element and the shape of its memory; else None."""
-        self.apart: list[tuple[int, UOp]] = []
-        """Views in memory of their own: its number, and the BUFFER that the tensor is a view of."""
+        self.apart: list[tuple[int, Sequence[Base]]] = []
+        """Views in memory of their own: its number, and the memory that the tensor is a view of."""
         self.values: dict[str, int] = {}
         """The values of the bound Variables, by name."""
         self.signature: list[Any] = []
@@ -55,7 +76,8 @@ class Inputs:
         """The arguments that are neither tensors nor Variables."""
         self.ranges: dict[Buffer, tuple[int, int]] = {}
         """The bytes that the tensors of a captured call are in, by base buffer."""
-        self._slices: dict[UOp, ContiguousSlice] = {}
+        # by the number of the memory
+        self._slices: dict[int, ContiguousSlice] = {}
 
     @cached_property
     def numbers(self) -> dict[Buffer, int]:
@@ -65,7 +87,7 @@ class Inputs:
     @cached_property
     def tokens(self) -> frozenset[RemoteBuffer]:
         """What stands for their memory in all processes."""
-        return frozenset(token for node in self.nodes for token in tokens_of(node))
+        return frozenset(token for x in self.memories for token in x.tokens)
 
     @property
     def memory(self) -> set[Buffer]:
@@ -78,40 +100,38 @@ class Inputs:
         self.tensors.append(x)
         self.given.append(x)
         if x._steps and has_own_memory(x):
-            self.apart.append((len(self.nodes), view_base(whole_value(x))))
+            whole = view_base(whole_value(x))
+            self.apart.append((len(self.memories), (*bases_of(whole.memory), *tokens_of(whole))))
         arg = node.arg
         if node.op is Ops.BUFFER and all_int(arg.shape):
             kind: tuple[Any, ...] = (node.dtype, arg.shape, arg.device)
-            if node in self._slices:
-                kind = (*kind, -self._slices[node].first)
-            self._add_memory(node)
+            number = self._add_memory(x, node)
+            if number in self._slices:
+                kind = (*kind, -self._slices[number].first)
             self.places.append(None)
             self.signature.append((name, kind))
             return
         found = contiguous_slice(node)
         if found is not None:
-            self._add_slice(name, node, found)
+            self._add_slice(name, x, found)
             return
         canonical = canonicalize(node)
-        for memory in canonical.buffers:
-            self._add_memory(memory)
+        numbers = [self._add_memory(x, memory) for memory in canonical.buffers]
         for variable, value in canonical.values.items():
             self.add_value(variable, value)
-        starts = [self._slices[x].first for x in canonical.buffers if x in self._slices]
+        starts = [self._slices[i].first for i in numbers if i in self._slices]
         kind = (node.dtype, node.shape, node.device, canonical.sink, starts)
         self.signature.append((name, kind if starts else canonical.sink))
 
-    def _add_slice(self, name: str, node: UOp, found: ContiguousSlice) -> None:
+    def _add_slice(self, name: str, x: Tensor, found: ContiguousSlice) -> None:
         """Add a view. That of memory that was added before keeps its distance to the first one."""
-        memory = found.memory
+        node, known = x.uop, len(self.memories)
         kind: tuple[Any, ...] = (node.dtype, node.shape, node.device)
-        if memory in self.nodes:
-            first = self._slices.get(memory)
+        number = self._add_memory(x, found.memory, found)
+        if number < known:
+            first = self._slices.get(number)
             kind = (*kind, found.first - (first.first if first is not None else 0))
-        else:
-            self._slices[memory] = found
-        self._add_memory(memory)
-        self.places.append((found.first, memory.arg.shape))
+        self.places.append((found.first, found.memory.arg.shape))
         self.signature.append((name, kind))
 
     def note_ranges(self) -> None:
@@ -129,26 +149,64 @@ class Inputs:
                 self.ranges[base] = min(low, start), max(high, start + size)
 
     def copy_memory(self, number: int) -> None:
-        """Let this call read, and write, a copy of node `number`."""
-        node = self.nodes[number]
-        new = self.nodes[number] = copy_of(node)
-        if node in self._slices:
-            self._slices[new] = replace(self._slices[node], memory=new)
-        self.buffers = [b for node in self.nodes for b in self._buffers_of(node)]
+        """Let this call read, and write, a copy of some memory."""
+        old = self.memories[number]
+        parts = [Buffer(b.device, b.size, b.dtype).allocate() for b in old.parts]
+        for copy, part in zip(parts, old.parts, strict=True):
+            copy_buffer(copy, part)
+        new = bind_buffers(UOp.new_buffer(old.arg.device, old.arg.shape, old.dtype), parts)
+        self._set_memory(number, new)
         for i, x in enumerate(self.tensors):
-            if view_base(x.uop) is node:
+            node = view_base(x.uop)
+            if node.op is Ops.BUFFER and node.memory is old.memory:
                 self.tensors[i] = Tensor(x.uop.substitute({node: new}))
 
-    def _add_memory(self, node: UOp) -> None:
-        if node in self.nodes:
-            self.shared.append(self.nodes.index(node))
-            return
-        self.shared.append(len(self.nodes))
-        self.nodes.append(node)
-        self.buffers.extend(self._buffers_of(node) if self._slices else device_buffers(node))
+    def find_memory(self) -> None:
+        """Find the memory of tensors again, some of which moved to a copy."""
+        for number, x in enumerate(self.memories):
+            tensor = x.tensor
+            node = None if tensor is None else known_node(tensor)
+            base = None if node is None else view_base(node)
+            if base is not None and base.op is Ops.BUFFER and base.memory is not x.memory:
+                self._set_memory(number, base)
 
-    def _buffers_of(self, node: UOp) -> Sequence[Buffer]:
-        buffers, part = device_buffers(node), self._slices.get(node)
+    def _set_memory(self, number: int, node: UOp) -> None:
+        self.memories[number] = InputMemory(self.memories[number].tensor, node)
+        self.buffers = [b for i in range(len(self.memories)) for b in self._buffers_of(i)]
+
+    def is_whole(self, number: int) -> bool:
+        """Whether an argument may be all of some memory, and not a slice that begins anywhere."""
+        return number not in self._slices
+
+    def let_go(self) -> None:
+        """Keep no node of the tensors."""
+        for i, part in self._slices.items():
+            self._slices[i] = replace(part, memory=None)
+
+    def forget_tensors(self) -> None:
+        """Keep no tensor of the call."""
+        self.let_go()
+        self.tensors.clear()
+        self.given.clear()
+        for x in self.memories:
+            x.tensor = None
+
+    def _add_memory(self, tensor: Tensor, node: UOp, part: ContiguousSlice | None = None) -> int:
+        memory = storage_of(node)
+        for number, known in enumerate(self.memories):
+            if known.memory is memory:
+                self.shared.append(number)
+                return number
+        number = len(self.memories)
+        self.shared.append(number)
+        self.memories.append(InputMemory(tensor, node))
+        if part is not None:
+            self._slices[number] = part
+        self.buffers.extend(self._buffers_of(number))
+        return number
+
+    def _buffers_of(self, number: int) -> Sequence[Buffer]:
+        buffers, part = self.memories[number].parts, self._slices.get(number)
         if part is None or part.first == 0:
             return buffers
         return [b.view(part.size, b.dtype, part.first * b.dtype.itemsize) for b in buffers]
@@ -200,9 +258,16 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
             inputs.signature.append((name, variable))
         else:
             inputs.add_object(name, leaf)
-    if len(inputs.nodes) > 1 and share_memory(inputs.nodes, inputs.buffers):
+    if len(inputs.memories) > 1 and _share_memory(inputs):
         raise JitError("two arguments share one buffer; pass a .clone() of one of them")
     return inputs
+
+
+def _share_memory(inputs: Inputs) -> bool:
+    """Whether two of the memories are the same, in this process or another."""
+    known = [b.base or b for b in inputs.buffers]
+    tokens = [token for x in inputs.memories for token in x.tokens]
+    return len(set(known)) < len(known) or len(set(tokens)) < len(tokens)
 
 
 @lru_cache
@@ -214,7 +279,7 @@ def _no_inputs(*fixed: Any) -> Inputs:
 def _realize_wholes(views: list[Tensor]) -> None:
     """Realize what views are views of, so that writes to either are seen by the other."""
     for x in views:
-        group = x._aliases
+        group = x._cell
         if group is None or not x._steps:
             continue
         if view_base(group.uop).op is Ops.BUFFER or group.leave(x):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
+from typing import Any
 
 from tinygrad.helpers import all_int, prod
 from tinygrad.sharding import Sharding
@@ -25,7 +26,7 @@ _STEPS = IDENTITY_OPS | {Ops.RESHAPE, Ops.SHRINK}
 class ContiguousSlice:
     """`size` elements of `memory` from element `first` on; on each device, if it is on several."""
 
-    memory: UOp
+    memory: Any
     first: int
     size: int
 

@@ -21,7 +21,7 @@ from tinygrad.execution.realize import ScheduleItem
 from tinygrad.jit.captured import CapturedJit
 from tinygrad.jit.closure import Closure
 from tinygrad.jit.effects.python_sources import PythonSources
-from tinygrad.jit.effects.recording import Recording, is_within
+from tinygrad.jit.effects.recording import Recording
 from tinygrad.jit.effects.results import outcome_of
 from tinygrad.jit.effects.written_memory import WrittenMemory
 from tinygrad.jit.environment.inspection import Followed
@@ -190,7 +190,7 @@ class TinyJit(Followed, Generic[P, R]):
     def _capture(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function, and keep its items if replays of them have the effects of a call."""
         if self._written is not None:
-            self._written.realize_readers(inputs)
+            self._written.make_writable(inputs)
             # arguments may be views of what is written
             inputs = find_inputs(args, kwargs)
         capture, recording = Capture(), Recording([self, *inputs.objects], inputs.tensors)
@@ -204,18 +204,15 @@ class TinyJit(Followed, Generic[P, R]):
         histories.captured(x.uop for x in [*results, *recording.left()])
         outcome = outcome_of(result, recording, written, inputs)
         inputs.note_ranges()
-        inputs.tensors.clear()
-        inputs.given.clear()
-        results = [x for x in results if outcome.is_same(x)]
-        self._written = WrittenMemory(recording.stored, written, inputs, results)
+        inputs.forget_tensors()
+        self._written = WrittenMemory(written, outcome.temporaries, inputs)
         self.captured = None
         closure = Closure(recording, touched, written, inputs, result)
         # writes to a view in memory of its own run in what it is a view of, which is no input
-        is_fixed = not any(is_within(whole, written) for _, whole in inputs.apart)
-        if is_fixed and not (recording.lazy_has_changed() or recording.others_moved()):
+        is_fixed = written.isdisjoint(b for _, whole in inputs.apart for b in whole)
+        is_fixed &= not (recording.lazy_has_changed() or recording.others_moved())
+        if is_fixed and not capture.has_moved:
             sources.check()
-            holders = (closure, outcome)
-            self._written.watch([*closure.written, *results], holders)
             draws = ReplayedDraws(drawn, capture.items)
             items, intermediates = self._replayed_items(draws, outcome.temporaries, written, inputs)
             self.captured = CapturedJit(

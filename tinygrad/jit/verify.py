@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tinygrad.device import Buffer, copy_buffer
 from tinygrad.dtype import dtypes
-from tinygrad.execution.buffers import memory_of
+from tinygrad.execution.buffers import memory_of, name_content
 from tinygrad.execution.capture import JitError
 from tinygrad.helpers import GlobalCounters
 from tinygrad.jit.captured import CapturedJit
@@ -54,7 +54,7 @@ def verified(captured: CapturedJit[R], inputs: Inputs, run: Callable[[], R], roo
     # an argument that is the last result has become this one
     memory = {b for x in leaves(replayed) if isinstance(x, Tensor) for b in _memory_of(x.uop)}
     for i in captured.written_inputs:
-        if not memory.isdisjoint(_memory_of(inputs.nodes[i])):
+        if not memory.isdisjoint(inputs.memories[i].known):
             del expected[_written_argument(i)]
     for name, value in expected.items():
         _compare(name, value, found.get(name))
@@ -122,7 +122,9 @@ def _values(captured: CapturedJit[Any], result: Any, inputs: Inputs) -> dict[str
         found[f"leaf {i} of the result"] = _content(x)
     for i in captured.written_inputs:
         # a replay may write a copy of what it overwrites with a result
-        found[_written_argument(i)] = _content(Tensor(inputs.nodes[i]))
+        memory = inputs.memories[i]
+        node = name_content(memory.memory, memory.arg, memory.dtype, memory.tokens)
+        found[_written_argument(i)] = _content(Tensor(node))
     for i, x in enumerate(inputs.given):
         if x.grad is not None:
             found[f"the gradient of tensor {i} of the arguments"] = _content(x.grad)

@@ -12,10 +12,8 @@ from tinygrad.device import Device
 from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
 from tinygrad.errors import ArgumentError, ArgumentIndexError
 from tinygrad.helpers import prod
-from tinygrad.storage.copy_on_write import mark_shared
 from tinygrad.storage.gradients.grad_mode import GradState, gradients_disabled, open_blocks
 from tinygrad.storage.live_tensors import TensorBase
-from tinygrad.storage.views import VIEW_OPS
 from tinygrad.uop import Ops
 from tinygrad.uop.arguments import is_integer, plain_number
 from tinygrad.uop.broadcast import operand_node, operator_name
@@ -48,9 +46,6 @@ class TensorCore(TensorBase):
             theirs = other._requires_grad
             if theirs is not False:
                 wanted = theirs
-        if uop is self.uop or uop.op in VIEW_OPS:
-            # the same memory in another tensor that is no view of this one
-            mark_shared(uop)
         return self._with_state(uop, wanted)
 
     def _with_state(self, uop: UOp, wanted: GradState) -> Self:

@@ -85,6 +85,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
             if is_constant(self.uop):
                 store_constant(self)
             self._requires_grad = Leaf(live_tensors.now())
+            self._own_memory()
 
     def requires_grad_(self, requires_grad: bool | None = True) -> Self:
         """Set `requires_grad`; returns the tensor itself.

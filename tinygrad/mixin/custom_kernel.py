@@ -22,11 +22,10 @@ from tinygrad.schedule.kernel.custom_kernel import (
 )
 from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.sharding.placement_rule import parse_rule
-from tinygrad.storage.aliases import set_whole, updated_whole
-from tinygrad.storage.copy_on_write import copy_on_write
+from tinygrad.storage.aliases import owns_memory, set_whole, updated_whole, whole_value
 from tinygrad.storage.lock import exclusive
-from tinygrad.storage.pending_writes import kernel_outputs, note_write
 from tinygrad.storage.placement import in_own_memory
+from tinygrad.storage.readers import kernel_outputs
 from tinygrad.uop import Ops
 from tinygrad.uop.args import CustomKernelArg
 from tinygrad.uop.broadcast import format_shape
@@ -101,8 +100,7 @@ class CustomKernelMixin(TensorCore):
             _check_outputs(kernel.arg.name, written, rule)
         for i in written:
             _check_written(kernel.arg.name, i, tensors[i])
-            if is_row_major_memory(tensors[i].uop):
-                copy_on_write(tensors[i])
+            _own_written(tensors[i])
         sources = tuple(
             _written_memory(x.uop, device)
             if i in written
@@ -115,8 +113,6 @@ class CustomKernelMixin(TensorCore):
         for i, value in zip(written, kernel_outputs(node), strict=True):
             if grad_fxn is not None:
                 with_gradient(value.src[-1], _checked(grad_fxn, kernel.arg.name), *sources)
-            if value.op is Ops.ASSIGN:
-                note_write(value)
             if is_uninitialized(tensors[i].uop) or tensors[i].uop is sources[i]:
                 set_whole(tensors[i], updated_whole(tensors[i], value))
                 results[i]._alias(tensors[i])
@@ -209,6 +205,12 @@ def is_uninitialized(node: UOp) -> bool:
     while node.op is Ops.RESHAPE:
         node = node.src[0]
     return node.op is Ops.BUFFER and not node.is_realized
+
+
+def _own_written(x: TensorCore) -> None:
+    """Give a tensor in memory that another one writes a copy, which the kernel writes."""
+    if is_row_major_memory(x.uop) and not is_uninitialized(x.uop) and not owns_memory(x):
+        set_whole(x, in_own_memory(whole_value(x)))
 
 
 def _written_memory(node: UOp, device: DeviceValue) -> UOp:

@@ -32,7 +32,7 @@ PERMUTE, EXPAND, SHRINK, FLIP, and DETACH and CONTIGUOUS_BACKWARD. PAD, WINDOW a
 new elements, so their results are not views. A shard of a tensor is a view too: an `MSELECT` of its
 buffer. Only replicas cannot be written one by one.
 
-**Aliases.** A tensor and its views are an `AliasGroup`: the node of the whole value, and for each
+**Aliases.** A tensor and its views are an `Cell`: the node of the whole value, and for each
 member the steps to its view. Movement methods, `detach`, `bitcast`, `shards`, `replace` and
 `Tensor(x)` make aliases; all other methods make new values. A write to a member gives the group a
 new node, from which every live member is derived at once. So aliases see each other's writes,

@@ -17,24 +17,17 @@ from tinygrad.schedule.canonical import BindingConflict, canonicalize
 from tinygrad.schedule.storage_views import below_reshapes
 from tinygrad.storage.aliases import (
     is_leaf,
+    owns_memory,
     set_whole,
-    set_written,
     updated_whole,
     whole_tensor,
     whole_value,
 )
-from tinygrad.storage.copy_on_write import copy_on_write, mark_shared
 from tinygrad.storage.host.arrays import number_in_memory
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.lock import exclusive
-from tinygrad.storage.pending_writes import note_write
 from tinygrad.storage.placement import in_own_memory
-from tinygrad.storage.realization import (
-    realize_all,
-    realize_readers,
-    realize_write,
-    store_constant,
-)
+from tinygrad.storage.realization import compute, own_memory, realize_all, store_constant
 from tinygrad.storage.shards import check_writable, with_stored_shard
 from tinygrad.storage.views import (
     is_uniform,
@@ -87,23 +80,20 @@ def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
         return
     whole = whole_value(tensor)
     new = updated_whole(tensor, value) if tensor._steps else value
-    if is_whole_memory(whole.src[0] if whole.op is Ops.ASSIGN else whole):
-        copy_on_write(tensor)
-        if whole_value(tensor) is whole:
-            written = whole.assign(new)
-            note_write(written)
-            set_whole(tensor, written)
-            is_known = value.device is not None and not _is_moved(value, whole)
-            if view_base(tensor.uop) is not written and is_known:
-                # the new elements are known; reading them from the memory would reshard them
-                set_written(tensor, value)
-            return
+    is_memory = is_whole_memory(whole.src[0] if whole.op is Ops.ASSIGN else whole)
+    if is_memory and owns_memory(tensor):
+        written = whole.assign(new)
+        set_whole(tensor, written)
+        is_known = value.device is not None and not _is_moved(value, whole)
+        if view_base(tensor.uop) is not written and is_known:
+            # the new elements are known; reading them from the memory would reshard them
+            tensor._set_node(value)
+        return
     if new.device is None:
         new = new.copy_to_device(device)
     elif whole.device is not None:
         new = reshard_for_assign(new, whole.device)
     set_whole(tensor, new)
-    mark_shared(new)
 
 
 @exclusive
@@ -113,31 +103,42 @@ def write_now(tensor: TensorBase, steps: Sequence[ViewStep], value: UOp) -> bool
     Returns whether that was possible, as it is for a slice of memory on one device. If not, nothing
     has changed, and `assign` writes the view, or says why it cannot be written.
     """
-    whole = whole_value(tensor)
     path = (*tensor._steps, *steps)
-    if not whole.is_realized or not isinstance(whole.device, str) or is_file(whole.device):
+    write = _write_to_slice(tensor, path, value)
+    if write is None:
         return False
-    if whole.op is not Ops.BUFFER or any(op not in _WRITTEN_THROUGH for op, _ in path):
-        return False
-    if value.device is not None and value.device != whole.device:
-        return False
-    copy_on_write(tensor)
-    if whole_value(tensor) is not whole:
-        return False
-    target = apply_steps(whole, path)
-    if target is value:
-        return True
-    if below_reshapes(value) is whole:
-        return False  # a kernel would overwrite elements that it reads later
-    if not capturing():
-        value = number_in_memory(value, whole.device)
-    write = target.assign(value)
-    note_write(write)
+    del value
     try:
-        realize_write(write)
+        if write:
+            compute(write)
     except Exception:
         return False
     return True
+
+
+def _write_to_slice(
+    tensor: TensorBase, path: Sequence[ViewStep], value: UOp
+) -> list[UOp] | None:
+    """The ASSIGN to a view of memory, alone in a list; none if nothing changes, and None if it
+    cannot run at once.
+    """
+    whole = whole_value(tensor)
+    if not whole.is_realized or not isinstance(whole.device, str) or is_file(whole.device):
+        return None
+    if whole.op is not Ops.BUFFER or any(op not in _WRITTEN_THROUGH for op, _ in path):
+        return None
+    if value.device is not None and value.device != whole.device:
+        return None
+    if not owns_memory(tensor):
+        return None
+    target = apply_steps(whole, path)
+    if target is value:
+        return []
+    if below_reshapes(value) is whole:
+        return None  # a kernel would overwrite elements that it reads later
+    if not capturing():
+        value = number_in_memory(value, whole.device)
+    return [target.assign(value)]
 
 
 def _is_moved(value: UOp, whole: UOp) -> bool:
@@ -154,13 +155,9 @@ def _assign_shard(tensor: TensorBase, value: UOp) -> None:
     shard = selected_shard(tensor.uop)
     assert shard is not None, "a shard of a value in memory is a view of it"
     check_writable(shard)
-    realize_readers({view_base(shard)})
-    copy_on_write(tensor)
-    before = tensor.uop
-    tensor._set_node(before.assign(value))
-    note_write(tensor.uop)
-    realize_all((tensor,))
-    tensor._set_node(before)
+    own_memory(tensor)
+    tensor._set_node(with_stored_shard(tensor.uop))
+    compute([tensor.uop.assign(value)])
 
 
 def _is_symbolic(tensor: TensorBase) -> bool:

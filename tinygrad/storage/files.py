@@ -30,7 +30,7 @@ from tinygrad.storage.file_layout import ByteRanges, byte_ranges
 from tinygrad.storage.gradients.history import histories
 from tinygrad.storage.host.arrays import file_buffer, file_buffers
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
-from tinygrad.storage.pending_writes import find_readers
+from tinygrad.storage.readers import find_readers
 from tinygrad.storage.placement import canonical_device, in_own_memory, placed
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_constant
@@ -205,6 +205,6 @@ def _renew(written: Iterable[UOp]) -> None:
     table = {node: file_buffer(node.buffer, node.arg.shape) for node in written}
     for x in live_tensors:
         if is_file(x.uop.device):
-            if x._aliases is not None:
-                x._aliases.uop = x._aliases.uop.substitute(table)
+            if x._cell is not None:
+                x._cell.uop = x._cell.uop.substitute(table)
             x._set_node(x.uop.substitute(table))

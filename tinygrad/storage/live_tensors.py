@@ -1,7 +1,7 @@
 """Live tensors: the base class of `Tensor`, and the registry of all tensors that exist.
 
 Input: nodes of the tensor graph. Output: tensors that refer to them. Invariant: every tensor is in
-`live_tensors`, which keeps none alive; a tensor and its views are in one `AliasGroup`. A tensor or
+`live_tensors`, which keeps none alive; a tensor and its views are in one `Cell`. A tensor or
 a group of which nothing is lazy is looked up by its BUFFER, and costs a realization nothing.
 """
 
@@ -10,14 +10,18 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Iterator
-from typing import Any, Self, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Self, cast
 
+from tinygrad.execution.buffers import name_content, storage_of, tokens_of
+from tinygrad.execution.versions import bases_of, is_same_memory
 from tinygrad.storage.gradients.grad_mode import GradState, gradients_disabled, open_blocks
+from tinygrad.storage.lock import changes
+from tinygrad.storage.views import view_base
 from tinygrad.uop import Ops
 from tinygrad.uop.node_table import NodeTable
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.slice_assign import ViewStep
+from tinygrad.uop.slice_assign import ViewStep, apply_steps
 
 # lists of tensors are cleared of dead ones at this length, twice this length, ...
 _FIRST_CLEARED = 16
@@ -43,7 +47,7 @@ class LiveTensors:
         """Register a new tensor, which is no view."""
         ref = _NumberedRef(tensor, self._forget)
         number = tensor._number = ref.number = next(self._numbers)
-        tensor._aliases = None
+        tensor._cell = None
         tensor._steps = ()
         self._refs[number] = self._unsettled[number] = ref
 
@@ -59,8 +63,10 @@ class LiveTensors:
 
     def _settle(self, tensor: TensorBase) -> None:
         """Look a tensor up by its BUFFER from now on."""
-        number, node = tensor._number, tensor.uop
+        number, node = tensor._number, known_node(tensor)
         ref = self._unsettled.pop(number)
+        if node is None:
+            return
         found = self._settled.get(node)
         if found is None:
             self._settled[node] = {number: ref}
@@ -69,10 +75,10 @@ class LiveTensors:
             count = len(found)
             if count >= _FIRST_CLEARED and count & (count - 1) == 0:
                 live = [
-                    (n, r) for n, r in found.items() if (x := r()) is not None and x.uop is node
+                    (n, r) for n, r in found.items() if (x := r()) is not None and known_node(x) is node
                 ]
                 self._settled[node] = dict(live)
-        if tensor.uop is not node:
+        if known_node(tensor) is not node:
             # another thread has changed it meanwhile
             self._unsettled[number] = ref
 
@@ -81,12 +87,13 @@ class LiveTensors:
         found = self._settled.get(node)
         if found is None:
             return []
-        return [x for ref in [*found.values()] if (x := ref()) is not None and x.uop is node]
+        refs = [*found.values()]
+        return [x for ref in refs if (x := ref()) is not None and known_node(x) is node]
 
     def unsettled(self) -> list[TensorBase]:
-        """The tensors that are in no `settled_at`."""
+        """The tensors that are in no `settled_at`, and whose node is known."""
         refs = list(self._unsettled.values())
-        return [x for ref in refs if (x := ref()) is not None]
+        return [x for ref in refs if (x := ref()) is not None and known_node(x) is not None]
 
     def find(self, number: int) -> TensorBase | None:
         """The tensor with a number, if it exists."""
@@ -124,51 +131,120 @@ class LiveTensors:
         """The tensors that are not a BUFFER: views, and values that are not computed yet."""
         return [x for x in self.unsettled() if x.uop.op is not Ops.BUFFER]
 
-    def lazy_holders(self) -> list[TensorBase | AliasGroup]:
-        """The lazy tensors, and the alias groups of tensors whose whole value is not a BUFFER."""
+    def lazy_holders(self) -> list[TensorBase | Cell]:
+        """The lazy tensors, and the cells whose whole value is not a BUFFER."""
         stored = Ops.BUFFER
-        found: list[TensorBase | AliasGroup] = []
-        groups: dict[AliasGroup, None] = {}
+        found: list[TensorBase | Cell] = []
+        cells: dict[Cell, None] = {}
         for ref in list(self._unsettled.values()):
             x = ref()
             if x is None:
                 continue
-            group = x._aliases
-            if group is not None and group.uop.op is stored:
-                group = None
-            if x.uop.op is not stored:
+            cell, node = x._cell, known_node(x)
+            whole = None if cell is None else known_node(cell)
+            if whole is None or whole.op is stored:
+                cell = None
+            if node is None:
+                # it follows its cell
+                if cell is None:
+                    self._settle(x)
+            elif node.op is not stored:
                 found.append(x)
-                if group is not None:
-                    groups[group] = None
-            elif group is None:
+            elif cell is None:
                 self._settle(x)
-            elif not group.leave(x):
-                groups[group] = None
-        found.extend(groups)
+            elif cell.leave(x):
+                cell = None
+            if cell is not None:
+                cells[cell] = None
+        found.extend(cells)
         return found
 
 
 live_tensors = LiveTensors()
 _register = live_tensors.add
-groups_lock = threading.RLock()
+cells_lock = threading.RLock()
 """Held while an alias group gains or loses a member. Reentrant: a finalizer may make a view."""
 
 
-class AliasGroup:
-    """A tensor and its views. `uop` is the value of the tensor, `members` their numbers.
-
-    The tensor itself need not exist any more.
+class Content:
+    """What is in some memory, whatever it is: a node over it, whose BUFFERs are named when somebody
+    asks for it.
     """
 
-    __slots__ = ("members", "uop")
+    __slots__ = ("like", "memory", "named")
+
+    def __init__(self, node: UOp) -> None:
+        self.named: Callable[[Iterable[UOp]], None] | None = None
+        """What is told of new names."""
+        memory = [x for x in node.toposort() if x.op is Ops.BUFFER]
+        blank = {x: UOp.new_buffer(x.arg.device, x.arg.shape, x.dtype) for x in memory}
+        self.like = blank[node] if node in blank else node.substitute(blank)
+        """The node, over BUFFERs without memory."""
+        self.memory = {new: (old.memory, tokens_of(old)) for old, new in blank.items()}
+        """For each BUFFER that stands for memory, the memory and its tokens."""
+
+    def node(self) -> UOp:
+        """A node over what is in the memory now."""
+        named = {
+            x: name_content(memory, x.arg, x.dtype, tokens)
+            for x, (memory, tokens) in self.memory.items()
+        }
+        if self.named is not None:
+            self.named(named.values())
+        return named[self.like] if self.like in named else self.like.substitute(named)
+
+    def is_same(self, other: Content) -> bool:
+        """Whether this is the same view of the same memory."""
+        if self is other:
+            return True
+        mine, theirs = self.memory.items(), other.memory.items()
+        if len(mine) != len(theirs):
+            return False
+        pairs = [*zip(mine, theirs, strict=True)]
+        if not all(is_same_memory(a[0], b[0]) for (_, a), (_, b) in pairs):
+            return False
+        moved = {x: y for (x, _), (y, _) in pairs}
+        return self.like.substitute(moved) is other.like
+
+
+class Cell:
+    """What a tensor and its views share. `uop` is the whole value, `members` their numbers.
+
+    The tensor itself need not exist any more. While nobody has asked for the value of memory that
+    a captured function writes, the cell has no `uop`, but a `content`.
+    """
+
+    __slots__ = ("__weakref__", "content", "members", "uop")
+
+    uop: UOp
+    content: Content | None
 
     def __init__(self, uop: UOp, first: int) -> None:
         self.uop = uop
+        self.content = None
         self.members = [first]
+
+    @classmethod
+    def over(cls, content: Content) -> Cell:
+        """A cell without members, of what is in some memory."""
+        self = object.__new__(cls)
+        self.content, self.members = content, []
+        return self
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "uop":
+                raise AttributeError(name)
+            with changes:
+                found = known_node(self)
+                if found is None:
+                    found = self.uop = self.content.node()
+            return found
 
     def add(self, number: int) -> None:
         """Add a member; dead ones are dropped each time the list has doubled. The caller holds
-        `groups_lock`.
+        `cells_lock`.
         """
         members = self.members
         members.append(number)
@@ -183,16 +259,61 @@ class AliasGroup:
         """
         if not view._steps or any(op is Ops.EXPAND for op, _ in view._steps):
             return False
-        with groups_lock:
+        with cells_lock:
             if self.live() != [view]:
                 return False
-            view._aliases, view._steps = None, ()
+            _ = view.uop
+            view._cell, view._steps = None, ()
         return True
 
     def live(self) -> list[TensorBase]:
-        """The members that exist and have not left the group."""
+        """The members that exist and have not left the cell."""
         found = (live_tensors.find(number) for number in self.members)
-        return [x for x in found if x is not None and x._aliases is self]
+        return [x for x in found if x is not None and x._cell is self]
+
+    def set(self, uop: UOp) -> None:
+        """Refer to another whole value, of which all members are views."""
+        self.uop = uop
+        for member in self.live():
+            member._forget_node()
+            live_tensors.changed(member)
+
+    def refer_to(self, content: Content) -> None:
+        """Be what is in some memory, whatever it is."""
+        self.content = content
+        if known_node(self) is not None:
+            del self.uop
+            for member in self.live():
+                member._forget_node()
+
+    def let_go(self) -> None:
+        """Refer to the content of the memory instead of a node, which may die."""
+        node = known_node(self)
+        if node is not None:
+            self.note_content(node)
+            del self.uop
+        for member in self.live():
+            member._forget_node()
+
+    def note_content(self, node: UOp) -> Content:
+        """The content of the memory that a node of this cell is in; the same object if the memory
+        is.
+        """
+        new = Content(node)
+        if self.content is None or not self.content.is_same(new):
+            self.content = new
+        return self.content
+
+    def owns(self, node: UOp) -> bool:
+        """Whether members write the memory of a BUFFER in place: the first to write it do, while
+        one of them lives.
+        """
+        base = bases_of(storage_of(node))[0]
+        owner = None if base.owner is None else base.owner()
+        if owner is None:
+            base.owner = weakref.ref(self)
+            return True
+        return owner is self
 
 
 class TensorBase:
@@ -202,7 +323,7 @@ class TensorBase:
     one of those that require a gradient.
     """
 
-    __slots__ = ("__weakref__", "_aliases", "_number", "_requires_grad", "_steps", "grad", "uop")
+    __slots__ = ("__weakref__", "_cell", "_number", "_requires_grad", "_steps", "grad", "uop")
 
     uop: UOp
     """The node of the tensor graph that this tensor refers to."""
@@ -210,7 +331,7 @@ class TensorBase:
     """The gradient, once `backward` was called on a tensor that depends on this one."""
     _number: int
     """The number of this tensor, in the order of creation."""
-    _aliases: AliasGroup | None
+    _cell: Cell | None
     """The tensors that share memory with this one; None if it has no views and is none."""
     _steps: tuple[ViewStep, ...]
     """The steps from the value of `aliases` to this view of it."""
@@ -218,6 +339,41 @@ class TensorBase:
 
     # `==` is elementwise, so identity tells tensors apart
     __hash__ = object.__hash__
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "uop":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            with changes:
+                found = known_node(self)
+                if found is None:
+                    found = self.uop = apply_steps(self._cell.uop, self._steps)
+                    live_tensors.changed(self)
+            return found
+
+    def _forget_node(self) -> None:
+        """Derive the node from the cell when somebody asks for it."""
+        if known_node(self) is not None:
+            del self.uop
+
+    @classmethod
+    def _member(cls, cell: Cell, steps: tuple[ViewStep, ...], requires_grad: GradState) -> Self:
+        """The view of a cell by some steps."""
+        self = object.__new__(cls)
+        self._requires_grad = requires_grad
+        self.grad = None
+        _register(self)
+        self._join(cell, steps)
+        return self
+
+    def _join(self, cell: Cell, steps: tuple[ViewStep, ...]) -> None:
+        """Become the view of a cell by some steps."""
+        with cells_lock:
+            if self._cell is not cell:
+                cell.add(self._number)
+            self._cell, self._steps = cell, steps
+        self._forget_node()
 
     @classmethod
     def _new(cls, uop: UOp, requires_grad: GradState = None) -> Self:
@@ -232,38 +388,59 @@ class TensorBase:
         """A view with the value `uop`, by one step, an op and its argument, or by none."""
         state = self._requires_grad
         new = self._new(uop, state and True)
-        with groups_lock:
-            group = self._aliases
-            if group is None:
-                group = self._aliases = AliasGroup(self.uop, self._number)
-            group.add(new._number)
-            new._aliases = group
+        with cells_lock:
+            cell = self._cell
+            if cell is None:
+                cell = self._cell = Cell(self.uop, self._number)
+            cell.add(new._number)
+            new._cell = cell
             new._steps = (*self._steps, cast(ViewStep, step)) if step else self._steps
         if open_blocks.count and state is not False and gradients_disabled():
             new.uop, new._requires_grad = uop.detach(), False
             new._steps = (*new._steps, (Ops.DETACH, None))
         return new
 
-    def _alias_group(self) -> AliasGroup:
+    def _own_cell(self) -> Cell:
         """The alias group of this tensor; a new one if it has none."""
-        with groups_lock:
-            if self._aliases is None:
-                self._aliases = AliasGroup(self.uop, self._number)
-            return self._aliases
+        with cells_lock:
+            if self._cell is None:
+                self._cell = Cell(self.uop, self._number)
+            return self._cell
 
     def _alias(self, other: TensorBase) -> None:
         """Become the same view as `other`, of the same tensor."""
-        with groups_lock:
-            self._aliases, self._steps = other._alias_group(), other._steps
-            self._aliases.add(self._number)
-        self._set_node(other.uop)
+        node = other.uop
+        self._join(other._own_cell(), other._steps)
+        self.uop = node
+        live_tensors.changed(self)
 
     def _refer_to(self, uop: UOp) -> None:
         """Refer to another value from now on, as no view of any tensor."""
-        self._aliases, self._steps = None, ()
+        self._cell, self._steps = None, ()
         self._set_node(uop)
+
+    def _own_memory(self) -> None:
+        """Own the memory that this tensor is in, if no other one does."""
+        base = view_base(self.uop)
+        if base.op is Ops.BUFFER and base.memory is not None:
+            self._own_cell().owns(base)
 
     def _set_node(self, uop: UOp) -> None:
         """Refer to another node; the only way to do so once a tensor exists."""
+        if self._cell is not None and not self._steps:
+            self._cell.set(uop)
         self.uop = uop
         live_tensors.changed(self)
+
+
+_node_of_tensor = TensorBase.__dict__["uop"].__get__
+_node_of_cell = Cell.__dict__["uop"].__get__
+
+
+def known_node(holder: TensorBase | Cell) -> UOp | None:
+    """The node of a tensor or cell; None if nobody has asked for it."""
+    try:
+        found: UOp = (_node_of_cell if holder.__class__ is Cell else _node_of_tensor)(holder)
+    except AttributeError:
+        return None
+    return found

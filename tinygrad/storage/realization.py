@@ -1,39 +1,35 @@
 """Realization: tensors are computed into memory, and their dependents rebuilt over that memory.
 
 Input: tensors. Output: these in memory, and every other live tensor in terms of the new buffers.
-Invariant: a value that reads a buffer about to be overwritten is realized together with the write.
+Invariant: memory that exists is overwritten through the gate alone (`gate.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from tinygrad.execution import realize_tensors
-from tinygrad.execution.buffers import storage_of
+from tinygrad.execution.buffers import bind_memory, storage_of, tokens_of
+from tinygrad.execution.realize import ScheduleItem, run_schedule
+from tinygrad.execution.schedule import Schedule, Store, create_schedule, superseded
+from tinygrad.execution.versions import bases_of
 from tinygrad.garbage import no_garbage
 from tinygrad.gradient import carry_over
 from tinygrad.schedule.canonical import BindingConflict
-from tinygrad.storage.aliases import note_stored, refresh_views, set_whole
-from tinygrad.storage.copy_on_write import copy_on_write, mark_common_memory
+from tinygrad.settings import Context
+from tinygrad.storage.aliases import set_whole, whole_tensor
 from tinygrad.storage.dependents import dependents
+from tinygrad.storage.gate import make_writable
+from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.gradients.history import histories
 from tinygrad.storage.gradients.partial_gradients import values_to_compute
 from tinygrad.storage.host.shards import shard_on_host
-from tinygrad.storage.live_tensors import TensorBase, live_tensors
+from tinygrad.storage.live_tensors import Cell, TensorBase, known_node, live_tensors
 from tinygrad.storage.lock import exclusive
-from tinygrad.storage.older_content import (
-    lost_value,
-    memory_read_by,
-    over_copies,
-    overwritten_below,
-)
-from tinygrad.storage.pending_writes import (
-    find_readers,
-    readers_of_overwritten,
-    with_readers_of_overwritten,
-)
 from tinygrad.storage.placement import in_own_memory
+from tinygrad.storage.put_back import PutBack
+from tinygrad.storage.readers import computed_together, find_readers
 from tinygrad.storage.rebuild import rebuilt
 from tinygrad.storage.shards import with_stored_shard
 from tinygrad.storage.views import (
@@ -48,6 +44,9 @@ from tinygrad.storage.views import (
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
+
+
+NO_STORES: Mapping[UOp, UOp] = MappingProxyType({})
 
 
 @exclusive
@@ -65,33 +64,113 @@ def _realize_all(tensors: Any) -> None:
     if shards:
         replace_nodes(shards)
         roots = nodes_to_compute(tensors)
-    is_settled = False
     while roots:
         try:
-            _compute(roots)
+            compute(roots)
             return
         except BindingConflict:
+            roots = nodes_to_compute(tensors)
             if not _compute_first_write(roots):
                 raise
-        except Exception:
-            if is_settled or not _settle_readers(tensors):
-                raise
-            is_settled = True
         roots = nodes_to_compute(tensors)
 
 
-def _compute(nodes: list[UOp]) -> None:
-    """Compute nodes, and rebuild their dependents. If that fails, results so far are kept, and
-    values that read overwritten content are lost.
+def compute(roots: list[UOp]) -> None:
+    """Compute nodes, and rebuild their dependents. `roots` are taken out of the list, as nobody may
+    hold the content that is about to be overwritten.
+
+    If it fails, results so far are kept, so that no write runs twice.
     """
-    computed: dict[UOp, UOp] = {}
+    schedule = planned(roots)
+    completed: list[ScheduleItem] = []
+    if schedule.stores:
+        _run_writes(schedule, completed)
+    else:
+        try:
+            run_schedule(schedule.items, completed)
+        except BaseException:
+            replace_nodes(schedule.outputs_of(completed))
+            raise
+        replace_nodes(schedule.outputs)
+    histories.copy_shared(_run_copies)
+
+
+def planned(roots: list[UOp]) -> Schedule:
+    """The schedule of nodes, which are taken out of the list, and of what is computed with them."""
+    copies: dict[UOp, UOp] = {}
+
+    def further(writes: tuple[UOp, ...], known: list[UOp]) -> list[UOp]:
+        # what is overwritten within the schedule needs memory of its own if it is asked for
+        for node in superseded(writes):
+            if node in known and node not in copies:
+                copies[node] = in_own_memory(node)
+        return [*copies.values(), *computed_together(writes, known)]
+
+    nodes = [*roots]
+    roots.clear()
     try:
-        realize_tensors(nodes, computed.update)
+        schedule = create_schedule(nodes, further)
+    except Exception:
+        # a reader that cannot be computed with the write moves out
+        copies.clear()
+        with Context(STATE_POLICY=0):
+            schedule = create_schedule(nodes, further)
+    for node, copy in copies.items():
+        schedule.outputs[node] = schedule.outputs[copy]
+    return schedule
+
+
+@exclusive
+def schedule_all(tensors: Sequence[TensorBase]) -> tuple[list[ScheduleItem], dict[str, int]]:
+    """The items that compute tensors, which the caller runs, and the values of Variables."""
+    schedule = planned(nodes_to_compute(tensors))
+    _let_go(schedule)
+    return schedule.items, schedule.values
+
+
+def _run_writes(schedule: Schedule, completed: list[ScheduleItem]) -> None:
+    """Run a schedule that overwrites memory. If that fails, put back what did not run."""
+    items, undo = schedule.items, PutBack(schedule)
+    outputs, stored = _let_go(schedule)
+    try:
+        run_schedule(items, completed)
     except BaseException:
-        lost = readers_of_overwritten(computed)
-        replace_nodes(computed | {node: lost_value(node) for node in lost})
+        undo.put_back(completed, items[len(completed) :], outputs, stored)
         raise
-    replace_nodes(computed)
+
+
+def _let_go(schedule: Schedule) -> tuple[list[UOp], list[UOp]]:
+    """Let every tensor read what a schedule is about to compute, so that none reads what it
+    overwrites; and look. Returns the nodes of the results, and those of the overwritten memory; the
+    schedule has no nodes from then on.
+    """
+    stored = [store.new for store in schedule.stores]
+    memory = [(store.old.memory, tokens_of(store.old)) for store in schedule.stores]
+    for store in schedule.stores:
+        _follow(store)
+    replace_nodes(schedule.outputs, dict(schedule.stores), schedule.superseded)
+    outputs = list(schedule.outputs.values())
+    schedule.clear()
+    if stored:
+        del store
+    make_writable([base for found, _ in memory for base in bases_of(found)])
+    for content, (found, tokens) in zip(stored, memory, strict=True):
+        bind_memory(content, found, tokens)
+    return outputs, stored
+
+
+def _follow(store: Store) -> None:
+    """Let the cell that owns overwritten memory refer to its new content, unless it is lazy."""
+    owner = bases_of(store.old.memory)[0].owner
+    cell = None if owner is None else owner()
+    node = None if cell is None else known_node(cell)
+    if cell is not None and node is not None and view_base(node) is store.old:
+        cell.set(node.substitute({store.old: store.new}))
+
+
+def _run_copies(copies: list[UOp]) -> None:
+    """Compute ASSIGNs to new memory, by items, which a capture records."""
+    run_schedule(create_schedule(copies).items)
 
 
 def _compute_first_write(nodes: list[UOp]) -> bool:
@@ -101,66 +180,48 @@ def _compute_first_write(nodes: list[UOp]) -> bool:
     write = next((x for x in UOp.sink(*nodes).toposort() if x.op is Ops.ASSIGN), None)
     if write is None or nodes == [write]:
         return False
-    for node in with_readers_of_overwritten([write]):
-        _compute([node])
+    nodes[:] = [write]
+    del write
+    compute(nodes)
     return True
-
-
-def _settle_readers(tensors: Any) -> bool:
-    """After a failure, compute by themselves the values that read what `tensors` overwrite.
-
-    Values that cannot be computed, or only by overwriting what others read, read a copy of the
-    memory from now on. Returns whether there are such readers, so that trying again may help.
-    """
-    readers = _readers_of_older(tensors)
-    if not readers:
-        return False
-    if with_readers_of_overwritten(readers) == readers:
-        try:
-            _compute(readers)
-            return True
-        except Exception:
-            readers = _readers_of_older(tensors)
-    overwritten = overwritten_below([*readers, *_missing(tensors)]) & memory_read_by(readers)
-    copies = {memory: in_own_memory(memory) for memory in overwritten}
-    stored: dict[UOp, UOp] = {}
-    realize_tensors(list(copies.values()), stored.update)
-    copies = {memory: stored[copy] for memory, copy in copies.items()}
-    replace_nodes(over_copies(readers, copies))
-    return True
-
-
-def realize_write(write: UOp) -> None:
-    """Run an ASSIGN to a view of a BUFFER, which tensors refer to before and after it."""
-    refresh_views({view_base(write.src[0])})
-    _compute(with_readers_of_overwritten([write]))
 
 
 @exclusive
-def realize_readers(memory: Collection[UOp], owners: Iterable[TensorBase] = ()) -> None:
-    """Before code outside of the graph overwrites these BUFFERs, compute the lazy values that read
-    them, and pending writes to them. Views of the `owners` see the new content.
+def overwrite(memory: Collection[UOp]) -> None:
+    """Before code outside of the graph overwrites the content of these BUFFERs, compute the lazy
+    values that read it.
     """
-    for owner in owners:
-        copy_on_write(owner, stays=True)
-    refresh_views(memory)
     readers = dict.fromkeys(map(written_memory, find_readers(memory)))
     if readers:
-        _compute(with_readers_of_overwritten(list(readers)))
+        compute(list(readers))
     histories.overwritten(memory)
+
+
+@exclusive
+def own_memory(tensor: TensorBase) -> None:
+    """Let a tensor and its views be in memory that they alone write, so that it stays there."""
+    whole = whole_tensor(tensor)
+    if is_constant(whole.uop):
+        store_constant(whole)
+    realize_all((whole,))
+    base = view_base(whole.uop)
+    if base.op is Ops.BUFFER and not tensor._own_cell().owns(base):
+        set_whole(whole, in_own_memory(whole.uop))
+        realize_all((whole,))
+        tensor._own_cell().owns(view_base(whole.uop))
 
 
 def nodes_to_compute(tensors: Any) -> list[UOp]:
     """The nodes to compute so that `tensors` are in memory; of a gradient, maybe partial sums."""
     for x in tensors:
-        if x.uop.op in VIEW_OPS:
-            x._set_node(with_stored_shard(x.uop))
+        if x.uop.op in VIEW_OPS and (node := with_stored_shard(x.uop)) is not x.uop:
+            x._set_node(node)
         if x.uop.op is not Ops.BUFFER and is_constant(x.uop) and not is_uniform(x.uop):
             store_constant(x)
         base = movement_base(x.uop)
         if base.op is Ops.BUFFER and not base.is_realized:
             storage_of(base).ensure_allocated()
-    return with_readers_of_overwritten(_missing(tensors))
+    return _missing(tensors)
 
 
 def _missing(tensors: Any) -> list[UOp]:
@@ -168,17 +229,11 @@ def _missing(tensors: Any) -> list[UOp]:
     values = values_to_compute(_without_views(tensors))
     found = [written_memory(x) for x in values if _is_computed(x)]
     for x in tensors:
-        if x._aliases is not None:
-            write = view_base(x._aliases.uop)
+        if x._cell is not None:
+            write = view_base(x._cell.uop)
             if write.op is Ops.ASSIGN:
                 found.append(write)
     return list(dict.fromkeys(found))
-
-
-def _readers_of_older(tensors: Any) -> list[UOp]:
-    """The live values that read older content of what `tensors` overwrite."""
-    roots = _missing(tensors)
-    return with_readers_of_overwritten(roots)[: -len(roots)]
 
 
 def _is_computed(node: UOp) -> bool:
@@ -204,12 +259,20 @@ def _without_views(tensors: Sequence[TensorBase]) -> Sequence[TensorBase]:
     """`tensors` without views of others among them, which are in memory with these."""
     if len(tensors) == 1:
         return tensors
-    whole = {x._aliases for x in tensors if x._aliases is not None and not x._steps}
-    return [x for x in tensors if not x._steps or x._aliases not in whole]
+    whole = {x._cell for x in tensors if x._cell is not None and not x._steps}
+    return [x for x in tensors if not x._steps or x._cell not in whole]
 
 
-def replace_nodes(table: dict[UOp, UOp]) -> None:
-    """Rebuild every live tensor with the keys of `table` replaced by nodes of equal value."""
+def replace_nodes(
+    table: dict[UOp, UOp],
+    stores: Mapping[UOp, UOp] = NO_STORES,
+    superseded: Mapping[UOp, UOp] = NO_STORES,
+) -> None:
+    """Rebuild every live tensor with the keys of `table` replaced by nodes of equal value.
+
+    The memory of the keys of `stores`, BUFFERs, has the content of other BUFFERs from now on. That
+    of the ASSIGNs `superseded` was overwritten since.
+    """
     if not table:
         return
     paths = []
@@ -223,24 +286,36 @@ def replace_nodes(table: dict[UOp, UOp]) -> None:
             changed.update(path)
         else:
             others.append(x.uop)
-    if others:
+    if others or stores:
         dependents.register(others)
-        changed |= dependents.of(table)
+        changed |= dependents.of((*table, *stores))
     kept = histories.to_keep(table, paths)
     done = dict(table)
-    moved = []
-    for x, _ in paths:
+    table = {**superseded, **table}
+    overwritten = _numbers_of_writes(table, stores)
+    for x, path in paths:
         old = x.uop
         if old not in changed:
             continue
-        new = done[old] if old in done else rebuilt(old, changed, done)
-        if new is old:
-            continue
-        x.uop = new
-        moved.append(x)
-        for member in (x,) if isinstance(x, TensorBase) else x.live():
-            note_stored(member)
-    if len(moved) > 1:
-        mark_common_memory(moved)
+        new = done[old] if old in done else rebuilt(old, changed, done, overwritten)
+        if new is not old:
+            x.uop = new
+            if x.__class__ is not Cell and isinstance(x._requires_grad, Leaf):
+                # values that were computed from a leaf have its gradient, so it stays in its memory
+                x._own_memory()
     carry_over(done)
-    histories.stored(table, kept)
+    histories.stored(table, kept, stores)
+
+
+def _numbers_of_writes(
+    table: dict[UOp, UOp], stores: Mapping[UOp, UOp]
+) -> dict[UOp, tuple[UOp, int]]:
+    """For each BUFFER whose memory is overwritten, the BUFFER of the new content, and the number of
+    the ASSIGN that writes it.
+    """
+    numbers = {old: (new, -1) for old, new in stores.items()}
+    for node in table if stores else ():
+        if node.op is Ops.ASSIGN and (memory := view_base(node.src[0])) in numbers:
+            new, number = numbers[memory]
+            numbers[memory] = new, max(number, int(node.arg))
+    return numbers

@@ -661,12 +661,12 @@ def test_grad_is_one_object_that_accumulates_in_place() -> None:
     w = Tensor([1.0, 2.0], requires_grad=True)
     (w * w).sum().backward()
     grad, view = w.grad.realize(), w.grad[1:]
-    memory = grad.uop.base
+    memory = grad.uop.buffer
     for count in (2, 3):
         (w * w).sum().backward()
         assert w.grad is grad
         assert (grad.tolist(), view.tolist()) == ([2 * count, 4 * count], [4 * count])
-    assert grad.uop.base is memory
+    assert grad.uop.buffer is memory
     before = grad.clone()
     w.sum().backward()
     assert (before.tolist(), grad.tolist()) == ([6, 12], [7, 13])

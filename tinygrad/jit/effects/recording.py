@@ -15,7 +15,7 @@ from tinygrad.device import Buffer
 from tinygrad.execution.buffers import memory_of
 from tinygrad.execution.capture import JitError, capturing
 from tinygrad.jit.effects.places import Place, find_places
-from tinygrad.jit.effects.stored_tensor import StoredTensor
+from tinygrad.jit.effects.known_memory import StoredTensor
 from tinygrad.jit.environment.links import Link
 from tinygrad.jit.environment.survey import Survey
 from tinygrad.jit.inputs import tensors_in
@@ -184,10 +184,10 @@ class Recording:
 
 def _separate(left: Iterable[Tensor], results: Iterable[Tensor]) -> None:
     """Give tensors that have the value of a result, and are no aliases of it, their own memory."""
-    values = {view_base(x.uop): x._aliases for x in results}
+    values = {view_base(x.uop): x._cell for x in results}
     for x in left:
         base = view_base(x.uop)
-        is_alias = x._aliases is not None and x._aliases is values.get(base)
+        is_alias = x._cell is not None and x._cell is values.get(base)
         if base in values and not is_alias and not is_in_memory(x.uop):
             x.replace(x.clone())
 
@@ -196,7 +196,7 @@ def _wholes(tensors: Iterable[Tensor]) -> list[TensorBase]:
     """The values that several tensors are views of. Replays compute these, so that the views see
     each other's writes. The only view of a value becomes a tensor of its own.
     """
-    groups = {x._aliases: x for x in tensors if x._aliases is not None and x._steps}
+    groups = {x._cell: x for x in tensors if x._cell is not None and x._steps}
     return [whole_tensor(x) for group, x in groups.items() if not group.leave(x)]
 
 

@@ -1,35 +1,26 @@
 """The outcome of a call: its result, and the tensors that the function keeps elsewhere.
 
-Input: the result and the places of the captured call. Output: those of another call, made before
-its replay, which computes their content. Invariants:
+Input: the result and the places of the captured call. Output: those of another call. Invariants:
 
 - A result is the same object in each call, overwritten by each. It is a new object if it is a view
   of an argument, or if its size depends on a bound Variable.
 - A tensor that the function keeps is not changed by later calls while anything but its place refers
   to it or to an alias.
+
+Tensors refer to the memory that a replay writes, and not to a node of its content. That gets a node
+when somebody asks for it; what was never asked for was never read.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from sys import getrefcount
 from typing import Any, Generic, TypeVar
 
 from tinygrad.device import Buffer
-from tinygrad.execution.buffers import (
-    bind_buffers,
-    copy_of,
-    device_buffers,
-    memory_of,
-    set_tokens,
-    tokens_of,
-)
-from tinygrad.jit.effects.known_references import FROM_A_LIST, KnownReferences
-from tinygrad.jit.effects.persistent_results import PersistentResult, restore_all
+from tinygrad.execution.versions import bases_of
 from tinygrad.jit.effects.places import Place
-from tinygrad.jit.effects.recording import Recording, is_within
+from tinygrad.jit.effects.recording import Recording
 from tinygrad.jit.effects.templates import (
     CallTensors,
     Templates,
@@ -37,17 +28,42 @@ from tinygrad.jit.effects.templates import (
     is_new_in_each_call,
     value_key,
 )
-from tinygrad.jit.environment.guards import GuardedPlaces
 from tinygrad.jit.inputs import Inputs, tensors_in
 from tinygrad.jit.replay.substitution import Substitution
 from tinygrad.storage.aliases import aliases_of
-from tinygrad.storage.copy_on_write import mark_shared
+from tinygrad.storage.gradients.history import histories
+from tinygrad.storage.live_tensors import Cell, Content
 from tinygrad.storage.views import is_uniform, view_base
 from tinygrad.tensor import Tensor
-from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp
 
 R = TypeVar("R")
+
+
+class _SameResult:
+    """A tensor that each call returns. `owns_value`: whether the function created the tensor and
+    all of its aliases.
+    """
+
+    def __init__(self, tensor: Tensor, owns_value: bool) -> None:
+        self._tensor = tensor
+        self._cell = tensor._own_cell()
+        self._steps = tensor._steps
+        self._content = self._cell.note_content(self._cell.uop) if owns_value else None
+        if self._content is not None:
+            self._content.named = histories.captured
+
+    def restore(self) -> None:
+        """Let the tensor be what it was in the captured call, whatever the caller did to it."""
+        x, cell = self._tensor, self._cell
+        if x._cell is not cell or x._steps is not self._steps:
+            x._join(cell, self._steps)
+        if self._content is not None:
+            cell.refer_to(self._content)
+
+    def name(self) -> None:
+        """Let the tensor keep the content of memory that another one writes."""
+        if self._content is not None:
+            _name_borrowed(self._cell)
 
 
 class Outcome(Generic[R]):
@@ -83,18 +99,28 @@ class Outcome(Generic[R]):
         self._set_places(places, gradients)
         tensors = [*results, *kept.values()]
         made = [x for x in tensors if isinstance(self._templates.of(x), TensorTemplate)]
-        self._set_memory(made, others)
         same = {id(x): x for x in results if self._templates.of(x) is x and id(x) not in before}
-        self._persistent = [PersistentResult(x, id(x) not in views_of_older) for x in same.values()]
-        self._latest: _Latest | None = None
+        self._same_results = [
+            _SameResult(x, id(x) not in views_of_older) for x in same.values() if _is_stored(x)
+        ]
+        contents = [Content(x.uop) for x in made]
+        memory = [m for found in contents for m, _ in found.memory.values()]
+        memory += [m for x in others for m, _ in Content(x.uop).memory.values() if m is not None]
+        tokens = [t for found in contents for _, known in found.memory.values() for t in known]
+        self.memory = self._written.intersection(
+            [*(base for x in memory for base in bases_of(x)), *tokens]
+        )
+        """The memory that these tensors are in."""
+        self.temporaries = self._written - self.memory
+        """The memory whose content does not outlive a replay."""
+        # the cells of tensors of earlier calls in the memory that the next one writes
+        self._earlier = [weakref.ref(x._own_cell()) for x in [*made, *others] if _is_stored(x)]
         self.inputs = {
             number
-            for number, node in enumerate(captured.nodes)
-            if any(node in x.uop.toposort() for x in made)
+            for number, known in enumerate(captured.memories)
+            if any(m is known.memory for x in contents for m, _ in x.memory.values())
         }
         """The numbers of the inputs that tensors left behind read."""
-        self.overwritten = [x.uop for x in results if self._is_apart(x)]
-        """The nodes of results that the last call made and that the next one overwrites."""
 
     def _make_templates(
         self,
@@ -106,18 +132,17 @@ class Outcome(Generic[R]):
         substitution = Substitution(self._captured, self._captured)
         left = {id(x) for x in gradients.values()}
         # a result may share memory with a tensor that is kept, of which it is no alias
-        kept_memory = {node for x in kept for node in self._below(x)}
+        kept_memory = {base for x in kept for base in self._below(x)}
 
         def is_made(x: Tensor) -> bool:
             is_filled = not kept_memory.isdisjoint(self._below(x))
             is_new = id(x) in left or is_uniform(x.uop) or is_filled
-            return is_new or substitution.changes(x.uop)
+            return is_new or substitution.changes(Content(x.uop))
 
         return Templates(self._captured, results, kept, is_made)
 
     def _set_places(self, places: Sequence[Place], gradients: Mapping[int, Tensor | None]) -> None:
         """Separate the places that each call fills with new tensors from the others."""
-        substitution = Substitution(self._captured, self._captured)
         self._filled: list[tuple[Place, Any]] = []
         # tensors that were there before, and results that are the same in each call
         self._same: list[tuple[Place, Any]] = []
@@ -128,43 +153,12 @@ class Outcome(Generic[R]):
         self._gradients = {i: self._templates.of(x) for i, x in gradients.items()}
         self.places = [place for place, _ in self._filled]
         """The places that each call fills."""
-        self._may_stay = not gradients and all(
-            not place.is_appended
-            and _is_stored(place.value)
-            and not substitution.changes(place.value.uop)
-            for place in self.places
-        )
-        self._may_stay &= not any(x.is_of_argument for x in self._templates.staying)
 
-    def _set_memory(self, made: Iterable[Tensor], others: Iterable[Tensor]) -> None:
-        """Let templates refer to BUFFERs of their own in the memory of the captured call."""
-        memory = {node: _in_same_memory(node) for x in made for node in self._below(x)}
-        self._templates.replace(lambda node: node.substitute(memory))
-        self._stand_ins = list(memory.values())
-        # the nodes of earlier calls in the memory that the next one writes
-        nodes = dict.fromkeys([*memory, *(node for x in others for node in self._below(x))])
-        self._earlier = [weakref.ref(node) for node in nodes]
-        self.memory = {b for node in nodes for b in memory_of(node)}
-        """The memory that these tensors are in."""
-        self.temporaries = self._written - self.memory
-        """The memory whose content does not outlive a replay."""
-
-    def _below(self, x: Tensor) -> list[UOp]:
-        """The BUFFERs that a tensor reads and that a replay overwrites."""
-        stored = [node for node in x.uop.toposort() if node.op is Ops.BUFFER and node.is_realized]
-        return [node for node in stored if is_within(node, self._written)]
-
-    def _is_apart(self, x: Tensor) -> bool:
-        made = self._templates.of(x)
-        return (
-            isinstance(made, TensorTemplate)
-            and made.has_own_memory
-            and made not in self._templates.staying
-        )
-
-    def references(self) -> Counter[UOp]:
-        """How often this object refers to nodes of results."""
-        return sum((x.references() for x in self._persistent), Counter())
+    def _below(self, x: Tensor) -> set[Buffer]:
+        """The memory of a tensor that a replay overwrites."""
+        found = Content(x.uop).memory.values()
+        known = {b for m, tokens in found if m is not None for b in (*bases_of(m), *tokens)}
+        return self._written.intersection(known)
 
     def is_same(self, x: Tensor) -> bool:
         """Whether replays overwrite a tensor of the captured call, if it has memory of its own."""
@@ -177,49 +171,36 @@ class Outcome(Generic[R]):
         result: R = CallTensors(substitution).fill(self._result)
         return result
 
-    def of(self, inputs: Inputs) -> R:
-        """The result of the next call. Tensors for it to fill are put in all places; what earlier
-        calls left there is copied first, if anything still refers to it.
+    def prepare(self, inputs: Inputs) -> CallTensors:
+        """Before a replay, let go of what earlier calls left in the memory that it writes; what
+        anything else refers to keeps its content. Tensors for the replay to fill are put in all
+        places.
         """
-        for x in self._persistent:
-            if not x.is_restored():
-                restore_all(self._persistent)
-                break
+        for x in self._same_results:
+            x.restore()
         for place, value in self._same:
             place.put(value)
-        stays = self._latest is not None and self._latest.is_unused()
-        fills = self._filled or self._gradients or self._earlier
-        if not self._is_new and (stays or not fills):
-            return self._result
-        nodes = {} if stays else {node: _in_same_memory(node) for node in self._stand_ins}
-        call = CallTensors(Substitution(self._captured, inputs, nodes), inputs.tensors)
-        if stays and self._latest is not None:
-            call.made.update(self._latest.made)
-            return self._filled_result(call)
-        self._latest = None
+        call = CallTensors(Substitution(self._captured, inputs), inputs.tensors)
         for place, template in self._filled:
             place.put(call.fill(template))
         for number, template in self._gradients.items():
-            grad = inputs.given[number].grad = call.fill(template)
-            if grad is not None:
-                # it may be the memory of another tensor
-                mark_shared(grad.uop)
-        for ref in self._earlier:
-            node = ref()
-            if node is not None:
-                _move_to_copy(node)
-        self._earlier = [weakref.ref(node) for node in nodes.values()]
-        result = self._filled_result(call)
-        if self._may_stay and self._filled:
-            made = {x: call.made[x] for x in self._templates.staying if x in call.made}
-            self._latest = _Latest(self.places, made)
-        return result
+            inputs.given[number].grad = call.fill(template)
+        if self._earlier:
+            for ref in self._earlier:
+                cell = ref()
+                if cell is not None and cell.live():
+                    _ = cell.uop
+            self._earlier.clear()
+        return call
 
-    def _filled_result(self, call: CallTensors) -> R:
-        if not self._is_new:
-            return self._result
-        result: R = call.fill(self._result)
-        self.overwritten = call.nodes_without(self._templates.staying)
+    def finish(self, call: CallTensors) -> R:
+        """The result, once the replay has run."""
+        for x in self._same_results:
+            x.name()
+        result: R = call.fill(self._result) if self._is_new else self._result
+        for cell in call.cells():
+            _name_borrowed(cell)
+            self._earlier.append(weakref.ref(cell))
         return result
 
 
@@ -239,42 +220,20 @@ def outcome_of(result: R, recording: Recording, written: set[Buffer], inputs: In
     )
 
 
-def _is_stored(value: Any) -> bool:
-    if not isinstance(value, Tensor):
-        return False
-    return is_uniform(value.uop) or view_base(value.uop).op is Ops.BUFFER
+def _name_borrowed(cell: Cell) -> None:
+    """Name the content of a cell in memory that another cell writes, so that it keeps it."""
+    content = cell.content
+    if content is None:
+        return
+    for memory, _ in content.memory.values():
+        base = bases_of(memory)[0]
+        owner = None if base.owner is None else base.owner()
+        if owner is None:
+            base.owner = weakref.ref(cell)
+        elif owner is not cell:
+            _ = cell.uop
+            return
 
 
-class _Latest:
-    """The tensors that the last call left in `places`, and those `made` with them."""
-
-    def __init__(self, places: Sequence[Place], made: dict[TensorTemplate, Tensor]) -> None:
-        self.made = made
-        self._places = GuardedPlaces([place.link.renewed() for place in places])
-        self._tensors: list[Tensor] = [place.value for place in places]
-        tensors = [*self._tensors, *made.values()]
-        memory = [view_base(x.uop) for x in tensors if not is_uniform(x.uop)]
-        self._known = KnownReferences(tensors, memory)
-        # of its place, this object, its `made`, `KnownReferences` and `GuardedPlaces`
-        self._count = FROM_A_LIST + 4
-
-    def is_unused(self) -> bool:
-        """Whether nothing but the places refers to these tensors, so that a call may reuse them."""
-        return (
-            self._places.hold_same()
-            and all(count == self._count for count in map(getrefcount, self._tensors))
-            and self._known.are_all()
-        )
-
-
-def _in_same_memory(node: UOp) -> UOp:
-    new = UOp.new_buffer(node.device, node.arg.shape, node.dtype)
-    set_tokens(new, tokens_of(node))
-    return bind_buffers(new, device_buffers(node))
-
-
-def _move_to_copy(node: UOp) -> None:
-    """Give a BUFFER memory of its own, with the same content."""
-    copy = copy_of(node)
-    bind_buffers(node, device_buffers(copy))
-    set_tokens(node, tokens_of(copy))
+def _is_stored(x: Tensor) -> bool:
+    return not is_uniform(x.uop)

@@ -13,9 +13,8 @@ from typing import Any
 
 from tinygrad.jit.inputs import Inputs, leaves, map_leaves
 from tinygrad.jit.replay.substitution import Substitution
-from tinygrad.storage.aliases import note_stored, view_of
-from tinygrad.storage.copy_on_write import mark_shared
-from tinygrad.storage.views import view_base
+from tinygrad.storage.gradients.history import histories
+from tinygrad.storage.live_tensors import Cell, Content
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import ViewStep
@@ -23,30 +22,26 @@ from tinygrad.uop.slice_assign import ViewStep
 
 @dataclass(eq=False)
 class _Whole:
-    """A value that several tensors are views of: argument number `argument`, or a new value."""
+    """A value that several tensors are views of: that of argument number `argument`, or what is in
+    memory.
+    """
 
-    node: UOp
-    argument: int | None
+    content: Content
+    argument: int | None = None
 
 
 @dataclass(eq=False)
 class TensorTemplate:
-    """A tensor to make for each call: its value `node` is the view by `steps` of `whole`; it has no
-    aliases if `whole` is None.
-    """
+    """A tensor to make for each call: the view by `steps` of `whole`."""
 
-    node: UOp
+    whole: _Whole
+    steps: tuple[ViewStep, ...]
     requires_grad: bool | None
-    steps: tuple[ViewStep, ...] = ()
-    whole: _Whole | None = None
-
-    has_own_memory: bool = False
-    """Whether a view of an argument has memory of its own, as a slice of a sharded axis has."""
 
     @property
     def is_of_argument(self) -> bool:
         """Whether it is a view of an argument."""
-        return self.whole is not None and self.whole.argument is not None
+        return self.whole.argument is not None
 
 
 class Templates:
@@ -85,27 +80,21 @@ class Templates:
             argument = _argument_of(x, captured)
             if argument is not None:
                 steps = x._steps[len(captured.tensors[argument]._steps) :]
-                has_own_memory = view_base(x.uop) not in captured.nodes
-                self._made[id(x)] = TensorTemplate(
-                    x.uop, None, steps, _Whole(x.uop, argument), has_own_memory
-                )
+                self._made[id(x)] = TensorTemplate(_Whole(Content(x.uop), argument), steps, None)
                 continue
-            if whole is None and x._aliases is not None and len(aliases) > 1:
-                whole = _Whole(x._aliases.uop, None)
-            self._made[id(x)] = TensorTemplate(x.uop, requires_grad, x._steps, whole)
+            if x._cell is None or len(aliases) == 1:
+                own, steps = _Whole(Content(x.uop)), ()
+            else:
+                own = whole = whole or _Whole(Content(x._cell.uop))
+                steps = x._steps
+            own.content.named = histories.captured
+            self._made[id(x)] = TensorTemplate(own, steps, requires_grad)
 
     def of(self, value: Any) -> Any:
         """A nested value in which templates replace the tensors that are new in each call."""
         if isinstance(value, (Tensor, UOp)):
             return self._made.get(id(value), value)
         return map_leaves(self.of, value)
-
-    def replace(self, change: Callable[[UOp], UOp]) -> None:
-        """Change the nodes of all templates."""
-        for x in self._made.values():
-            x.node = change(x.node)
-        for whole in {x.whole for x in self._made.values() if x.whole is not None}:
-            whole.node = change(whole.node)
 
 
 def is_new_in_each_call(template: Any) -> bool:
@@ -122,8 +111,7 @@ class CallTensors:
     def __init__(self, substitution: Substitution, arguments: Sequence[Tensor] = ()) -> None:
         self._substitution = substitution
         self._arguments = arguments
-        self._wholes: dict[_Whole, Tensor] = {}
-        self._memory: set[UOp] = set()
+        self._cells: dict[_Whole, Cell] = {}
         self.made: dict[TensorTemplate, Tensor] = {}
 
     def fill(self, template: Any) -> Any:
@@ -137,46 +125,32 @@ class CallTensors:
             return self._substitution.node(template)
         return map_leaves(self.fill, template)
 
-    def nodes_without(self, staying: Collection[TensorTemplate]) -> list[UOp]:
-        """The nodes of the tensors made, but for templates in `staying` and memory of arguments."""
-        return [
-            x.uop
-            for made, x in self.made.items()
-            if made not in staying and (made.has_own_memory or not made.is_of_argument)
-        ]
+    def cells(self) -> list[Cell]:
+        """The cells of new values."""
+        return list(self._cells.values())
 
     def _new(self, template: TensorTemplate) -> Tensor:
-        node, whole = self._substitution.node(template.node), template.whole
-        base = None if whole is None else self._base(whole)
-        if whole is None or base is None:
-            return self._over(node, template.requires_grad)
-        if template.is_of_argument and not template.steps:
-            return base
-        new = view_of(base, node, self._substitution.steps(template.steps))
-        note_stored(new)
+        whole, steps = template.whole, self._substitution.steps(template.steps)
+        if whole.argument is not None:
+            if not self._arguments:
+                return Tensor(self._substitution.content(whole.content).node())
+            base = self._arguments[whole.argument]
+            if not steps:
+                return base
+            state = base._requires_grad and True
+            return Tensor._member(base._own_cell(), (*base._steps, *steps), state)
+        cell = self._cells.get(whole)
+        if cell is None:
+            cell = self._cells[whole] = Cell.over(self._substitution.content(whole.content))
+        new = Tensor._member(cell, steps, None)
         if template.requires_grad is not None:
             new.requires_grad = template.requires_grad
         return new
 
-    def _base(self, whole: _Whole) -> Tensor | None:
-        if whole.argument is not None:
-            return self._arguments[whole.argument] if self._arguments else None
-        if whole not in self._wholes:
-            self._wholes[whole] = self._over(self._substitution.node(whole.node), None)
-        return self._wholes[whole]
-
-    def _over(self, node: UOp, requires_grad: bool | None) -> Tensor:
-        """A tensor that is no alias of others of this call, but may share memory with some."""
-        memory = view_base(node)
-        if memory in self._memory:
-            mark_shared(memory)
-        self._memory.add(memory)
-        return Tensor(node, requires_grad=requires_grad)
-
 
 def value_key(tensor: Tensor) -> Any:
     """A key that is equal for the views of one value: their alias group, or the only tensor."""
-    return tensor if tensor._aliases is None else tensor._aliases
+    return tensor if tensor._cell is None else tensor._cell
 
 
 def _argument_of(tensor: Tensor, captured: Inputs) -> int | None:
@@ -185,7 +159,7 @@ def _argument_of(tensor: Tensor, captured: Inputs) -> int | None:
         if tensor is x:
             return i
         steps = x._steps
-        is_alias = tensor._aliases is not None and tensor._aliases is x._aliases
+        is_alias = tensor._cell is not None and tensor._cell is x._cell
         if is_alias and tensor._steps[: len(steps)] == steps:
             return i
     return None

@@ -7,14 +7,14 @@ input becomes the view at the same offset into the call's input.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
-from tinygrad.device import Buffer, RemoteBuffer
-from tinygrad.execution.buffers import bind_buffers, device_buffers, set_tokens, tokens_of
+from tinygrad.device import Buffer, MultiBuffer, RemoteBuffer
+from tinygrad.execution.buffers import bind_buffers
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
+from tinygrad.execution.versions import bases_of, is_same_memory
 from tinygrad.jit.inputs import Inputs
+from tinygrad.storage.live_tensors import Content
 from tinygrad.uop import Ops
 from tinygrad.uop.float_variables import value_of
 from tinygrad.uop.ops import UOp
@@ -22,16 +22,13 @@ from tinygrad.uop.slice_assign import ViewStep
 
 
 class Substitution:
-    """The `inputs` of a call in the place of the `captured` ones; `known` nodes replaced too."""
+    """The `inputs` of a call in the place of the `captured` ones."""
 
-    def __init__(
-        self, captured: Inputs, inputs: Inputs, known: Mapping[UOp, UOp] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, captured: Inputs, inputs: Inputs) -> None:
         self._captured = captured
         self._inputs = inputs
         self._numbers = captured.numbers
-        self._done: dict[UOp, UOp] = dict(zip(captured.nodes, inputs.nodes, strict=True))
-        self._done.update(known)
+        self._done: dict[UOp, UOp] = {}
 
     def item(self, item: ScheduleItem) -> ScheduleItem:
         """An item over the call's buffers, with the call's values of Variables."""
@@ -46,47 +43,72 @@ class Substitution:
         return ExecItem(item.ast, bufs, item.device, values, runner, item.peers)
 
     def node(self, root: UOp) -> UOp:
-        """A node over the call's buffers, with the sizes of the call."""
+        """A node with the sizes of the call."""
         done = self._done
         for node in root.toposort(gate=lambda node: node not in done):
             if node not in done:
                 done[node] = self._rebuilt(node, tuple(done[x] for x in node.src))
         return done[root]
 
+    def content(self, found: Content) -> Content:
+        """What is in memory, with the call's memory and sizes."""
+        if not self.changes(found):
+            return found
+        new = Content.__new__(Content)
+        new.like, new.named = self.node(found.like), found.named
+        new.memory = {self._done[x]: self._memory(x, found) for x in found.memory}
+        return new
+
     def steps(self, steps: tuple[ViewStep, ...]) -> tuple[ViewStep, ...]:
         """The steps to a view, with the sizes of the call."""
         return tuple((op, self._sizes(arg)) for op, arg in steps)
 
-    def changes(self, root: UOp) -> bool:
-        """Whether a node reads an input, or has a size that depends on a Variable of the call."""
-        return any(self._is_input(node) or self._is_symbolic(node) for node in root.toposort())
+    def changes(self, found: Content) -> bool:
+        """Whether a value is in the memory of an input, or has a size that depends on a Variable of
+        the call.
+        """
+        return self.reads_input(found) or any(map(self._is_symbolic, found.like.toposort()))
+
+    def reads_input(self, found: Content) -> bool:
+        """Whether a value is in the memory of an input."""
+        return any(self._is_input(memory, tokens) for memory, tokens in found.memory.values())
 
     def _rebuilt(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
         if node.op is Ops.BUFFER:
-            if not self._is_input(node) and not self._is_symbolic(node):
+            if not self._is_symbolic(node):
                 return node
-            shape = self._sizes(node.arg.shape)
-            parts = [self._buffer(b) for b in device_buffers(node)]
-            new = UOp.new_buffer(node.device, shape, node.dtype)
-            set_tokens(new, self._tokens(node))
-            return bind_buffers(new, parts)
+            return UOp.new_buffer(node.device, self._sizes(node.arg.shape), node.dtype)
         if node.op is Ops.BIND:
             return self._bound(node)
         return node.replace(src=src, arg=self._sizes(node.arg))
 
-    def _is_input(self, node: UOp) -> bool:
-        if node.op is not Ops.BUFFER or not node.is_realized:
-            return False
-        if any((b.base or b) in self._numbers for b in device_buffers(node)):
-            return True
-        tokens = self._captured.tokens
-        return bool(tokens) and not tokens.isdisjoint(tokens_of(node))
+    def _memory(self, like: UOp, found: Content) -> tuple[Any, tuple[RemoteBuffer, ...]]:
+        """The memory of the call in the place of that of a BUFFER."""
+        memory, tokens = found.memory[like]
+        if not self._is_input(memory, tokens):
+            return memory, tokens
+        for i, x in enumerate(self._captured.memories):
+            if is_same_memory(memory, x.memory) and self._captured.is_whole(i):
+                given = self._inputs.memories[i]
+                return given.memory, given.tokens
+        parts = memory.bufs if isinstance(memory, MultiBuffer) else (memory,)
+        new = bind_buffers(
+            UOp.new_buffer(like.arg.device, like.arg.shape, like.dtype),
+            [self._buffer(b) for b in parts if not isinstance(b, RemoteBuffer)],
+        )
+        return new.memory, self._tokens(tokens)
 
-    def _tokens(self, node: UOp) -> tuple[RemoteBuffer, ...]:
-        """What stands for the memory of a BUFFER over the call's buffers."""
-        pairs = zip(self._captured.nodes, self._inputs.nodes, strict=True)
-        moved = {token: tokens_of(new) for old, new in pairs for token in tokens_of(old)}
-        found = [x for token in tokens_of(node) for x in moved.get(token, (token,))]
+    def _is_input(self, memory: Any, tokens: tuple[RemoteBuffer, ...]) -> bool:
+        if any(b in self._numbers for b in bases_of(memory)):
+            return True
+        known = self._captured.tokens
+        return bool(known) and not known.isdisjoint(tokens)
+
+    def _tokens(self, tokens: tuple[RemoteBuffer, ...]) -> tuple[RemoteBuffer, ...]:
+        """What stands for memory over the call's buffers."""
+        pairs = zip(self._captured.memories, self._inputs.memories, strict=True)
+        moved = {token: new.tokens for old, new in pairs for token in old.tokens}
+        found = [x for token in tokens for x in moved.get(token, (token,))]
         return tuple(dict.fromkeys(found))
 
     def _is_symbolic(self, node: UOp) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tinygrad.errors import ArgumentError
-from tinygrad.execution import schedule_uops
 from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.creation import CreationMixin
@@ -20,7 +19,7 @@ from tinygrad.storage.gradients.leaves import assigned_value
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.placement import in_own_memory
-from tinygrad.storage.realization import nodes_to_compute, realize_all, replace_nodes
+from tinygrad.storage.realization import realize_all, schedule_all
 from tinygrad.storage.views import is_constant
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node
@@ -75,9 +74,7 @@ class StorageMixin(CreationMixin):
         """
         for x in lst:
             check_tensors("schedule", tensor=x)
-        items, outputs, values = schedule_uops(nodes_to_compute((self, *lst)))
-        replace_nodes(outputs)
-        return items, values
+        return schedule_all((self, *lst))
 
     def contiguous(self, *args: Any, **kwargs: Any) -> Self:
         """The same value, contiguous: to be stored in row-major order.

@@ -15,10 +15,10 @@ through a placeholder, which has no memory and inherits the history.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tinygrad.dtype import dtypes
-from tinygrad.execution import realize_tensors
+from tinygrad.execution.versions import bases_of
 from tinygrad.gradient import carry_over, carry_over_to
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.gradients.grad_mode import GradState
@@ -33,10 +33,9 @@ from tinygrad.storage.gradients.stored_values import (
 )
 from tinygrad.storage.gradients.undecided import UndecidedValues
 from tinygrad.storage.gradients.wanted_nodes import WantedNodes
-from tinygrad.storage.live_tensors import AliasGroup, TensorBase
-from tinygrad.storage.placement import in_own_memory
+from tinygrad.storage.live_tensors import Cell, TensorBase, known_node
 from tinygrad.storage.rebuild import rebuilt, with_rebuilt_sources
-from tinygrad.storage.views import view_base
+from tinygrad.storage.views import view_base, written_target
 from tinygrad.uop import Ops
 from tinygrad.uop.node_table import NodeRegistry
 from tinygrad.uop.ops import UOp
@@ -51,8 +50,10 @@ class Histories(KnownHistories):
     def __init__(self) -> None:
         super().__init__()
         self.placeholders = NodeRegistry[None]()
-        # the leaf that a placeholder is the older content of
-        self._leaves = NodeRegistry[weakref.ref[UOp]]()
+        # the cell of the leaf that a placeholder is the older content of
+        self._leaves = NodeRegistry[weakref.ref[Cell]]()
+        # new memory of values that shared memory with others, and what is to be copied there
+        self._copies: list[tuple[UOp, UOp]] = []
         self._undecided = UndecidedValues(self)
 
     # ---- reading ----
@@ -63,14 +64,14 @@ class Histories(KnownHistories):
         """
         found = self.definitions.get(buffer)
         if found is None and buffer in self._leaves:
-            found = self._leaves[buffer]()
+            found = _leaf(self._leaves[buffer])
         return found
 
     def older_views(self, nodes: Iterable[UOp]) -> dict[UOp, UOp]:
         """For each view of a leaf among `nodes`, the same view of older content (key)."""
         if not self._leaves:
             return {}
-        leaves = [(old, ref()) for old, ref in self._leaves.items()]
+        leaves = [(old, _leaf(ref)) for old, ref in self._leaves.items()]
         return {
             node.substitute({leaf: old}): node
             for node in nodes
@@ -84,13 +85,14 @@ class Histories(KnownHistories):
         super().define(buffer, definition)
         if self._leaves:
             for old, leaf in list(self._leaves.items()):
-                if leaf() is buffer:
+                cell = leaf()
+                if cell is not None and known_node(cell) is buffer:
                     self._leaves.pop(old)
 
     # ---- values that were stored ----
 
     def to_keep(
-        self, table: dict[UOp, UOp], paths: Sequence[tuple[TensorBase | AliasGroup, list[UOp]]]
+        self, table: dict[UOp, UOp], paths: Sequence[tuple[TensorBase | Cell, list[UOp]]]
     ) -> dict[UOp, Keep]:
         """What becomes of the history of each computed node, a key of `table`, that has one.
 
@@ -101,7 +103,7 @@ class Histories(KnownHistories):
         states = _grad_states(paths)
         kept: dict[UOp, Keep] = {}
         owners: dict[UOp, UOp] = {}
-        copied: dict[UOp, UOp] = {}
+        copied: list[UOp] = []
         wanted = WantedNodes()
         for key, place in table.items():
             keep = keep_of(key, states.get(key))
@@ -115,25 +117,35 @@ class Histories(KnownHistories):
             elif place.op is Ops.BUFFER:
                 kept[key] = keep
                 if owners.setdefault(place, key) is not key:
-                    copied[key] = in_own_memory(place)
-        # by an item, which a capture records as well
-        stored: dict[UOp, UOp] = {}
-        realize_tensors(list(copied.values()), stored.update)
-        table |= {key: stored[copy] for key, copy in copied.items()}
+                    copied.append(key)
+        for key in copied:
+            place = table[key]
+            table[key] = UOp.new_buffer(place.device, place.arg.shape, place.dtype)
+            self._copies.append((table[key], place))
         if owners and len(owners) < len(table):
             for key, place in table.items():
                 if place in owners and key not in kept and key.op not in IN_PLACE:
                     table[key] = place.detach()
         return kept
 
-    def stored(self, table: dict[UOp, UOp], kept: dict[UOp, Keep]) -> None:
+    def copy_shared(self, run: Callable[[list[UOp]], None]) -> None:
+        """Copy values to their own memory once they are computed; `run` computes ASSIGNs."""
+        if self._copies:
+            copies = [new.assign(place) for new, place in self._copies if place.is_realized]
+            self._copies.clear()
+            run(copies)
+
+    def stored(
+        self, table: dict[UOp, UOp], kept: dict[UOp, Keep], stores: Mapping[UOp, UOp]
+    ) -> None:
         """Record the histories of nodes that were stored (keys of `table`), and rebuild all
-        definitions over what they were stored in (values).
+        definitions over what they were stored in (values). `stores` are the BUFFERs of memory that
+        is overwritten, with the BUFFERs of its new content.
         """
         writes = [key for key in table if key.op in IN_PLACE]
         if not (kept or self.definitions or (writes and self.lost)):
             return
-        if self._store_simple(table, writes, kept):
+        if self._store_simple(table, writes, kept, stores):
             return
         new: dict[UOp, UOp] = {}
         outcome: dict[UOp, Keep] = {}
@@ -141,10 +153,10 @@ class Histories(KnownHistories):
             if key.op not in IN_PLACE and is_moved(key, table[key]):
                 new[table[key]], outcome[table[key]] = key, keep
         if not writes:
-            self._replace(dict(table), {}, new, ())
+            self._replace(dict(table), {}, new, {})
             self._decide(outcome)
             return
-        contents, older = contents_of(writes, table, kept)
+        contents, older = contents_of(writes, table, kept, stores)
         seeds = {key: place for key, place in table.items() if key not in older}
         for memory, (write, value) in contents.items():
             keep = outcome[memory] = kept.get(write, Keep.NEVER)
@@ -157,35 +169,42 @@ class Histories(KnownHistories):
             is_elsewhere = place is not None and view_base(place) is not memory
             is_other = is_elsewhere or value.op in _MAY_BE_LEAVES
             new[memory] = _over(value) if is_other else value
-        self._replace(seeds, older, new, contents)
+        self._replace(seeds, older, new, stores)
         self._decide(outcome)
 
     def _store_simple(
-        self, table: dict[UOp, UOp], writes: list[UOp], kept: dict[UOp, Keep]
+        self,
+        table: dict[UOp, UOp],
+        writes: list[UOp],
+        kept: dict[UOp, Keep],
+        stores: Mapping[UOp, UOp],
     ) -> bool:
         """The common cases of `stored`, in which no other definition changes. Returns whether this
         is one of them.
         """
         if not self.definitions:
             self._unregistered.clear()
-            return self._store_first(table, writes, kept)
+            return self._store_first(table, writes, kept, stores)
         if kept and len(table) > 1:
             return False
-        known = self._definitions_above(table, writes)
+        known = self.known_above({*table, *stores}, self.above({*table, *stores}), stores)
         if not known:
-            return self._store_first(table, writes, kept)
-        return len(table) == len(kept) == 1 and self._store_again(table, kept, known)
+            return self._store_first(table, writes, kept, stores)
+        is_single = len(table) == len(kept) == len(stores) == 1
+        return is_single and self._store_again(table, kept, known, stores)
 
-    def _store_first(self, table: dict[UOp, UOp], writes: list[UOp], kept: dict[UOp, Keep]) -> bool:
+    def _store_first(
+        self,
+        table: dict[UOp, UOp],
+        writes: list[UOp],
+        kept: dict[UOp, Keep],
+        stores: Mapping[UOp, UOp],
+    ) -> bool:
         """Record the histories of nodes that no definition reads. Returns whether it was possible
         without rebuilding anything.
         """
         if writes:
-            if kept:
-                return self._stay_cut(table, kept)
-            for node in writes:
-                self.forget(table[node])
-            return True
+            return not kept or self._stay_cut(table, kept, stores)
         if len(table) > 1:
             return False
         for key, keep in kept.items():
@@ -199,32 +218,28 @@ class Histories(KnownHistories):
         return True
 
     def _store_again(
-        self, table: dict[UOp, UOp], kept: dict[UOp, Keep], known: Collection[UOp]
+        self,
+        table: dict[UOp, UOp],
+        kept: dict[UOp, Keep],
+        known: Collection[UOp],
+        stores: Mapping[UOp, UOp],
     ) -> bool:
         """Record the history of one BUFFER that was overwritten as a whole, by a value that does
         not read it, and that no definition in `known` reads but its own. Returns whether so.
         """
-        ((write, memory),) = table.items()
+        ((write, place),) = table.items()
+        ((old, new),) = stores.items()
         value, keep = write.src[-1], kept[write]
-        if write.op is not Ops.ASSIGN or any(x is not memory for x in known):
+        if write.op is not Ops.ASSIGN or place is not new or any(x is not old for x in known):
             return False
         if keep not in {Keep.ALWAYS, Keep.BOUNDED} or value.op in IN_PLACE | _MAY_BE_LEAVES:
             return False
         dependents.register((value,))
-        if value in dependents.of((memory,)):
+        if value in dependents.of((old,)):
             return False
-        self.forget(memory)
-        self.define(memory, value)
-        self._decide({memory: keep})
+        self.define(new, value)
+        self._decide({new: keep})
         return True
-
-    def _definitions_above(self, table: dict[UOp, UOp], writes: list[UOp]) -> dict[UOp, UOp]:
-        """The definitions of the BUFFERs that `writes` write, and all that are built on these or on
-        the nodes of `table`.
-        """
-        memory = [view_base(table[node]) for node in writes]
-        nodes = {*table, *memory}
-        return self.known_above(nodes, self.above(nodes), memory)
 
     def _decide(self, outcome: dict[UOp, Keep]) -> None:
         """Keep, drop or lose the histories of BUFFERs."""
@@ -239,14 +254,17 @@ class Histories(KnownHistories):
         if bounded:
             self._undecided.bound(bounded)
 
-    def _stay_cut(self, table: dict[UOp, UOp], kept: dict[UOp, Keep]) -> bool:
+    def _stay_cut(
+        self, table: dict[UOp, UOp], kept: dict[UOp, Keep], stores: Mapping[UOp, UOp]
+    ) -> bool:
         """Whether all nodes that were stored are undecided writes to memory with a cut history; if
         so, it stays cut.
         """
         found: dict[UOp, int] = {}
+        older = {new: old for old, new in stores.items()}
         for key, place in table.items():
             memory = view_base(place)
-            lost = self.lost.get(memory)
+            lost = self.lost.get(older.get(memory, memory))
             if key.op not in IN_PLACE or kept.get(key) is not Keep.BOUNDED:
                 return False
             if lost is None or lost.reason is not Reason.CUT:
@@ -257,9 +275,15 @@ class Histories(KnownHistories):
         return True
 
     def overwritten(self, memory: Iterable[UOp]) -> None:
-        """Note that code outside of the graph overwrites these BUFFERs with data."""
+        """Note that code outside of the graph overwrites the content of these BUFFERs with data."""
         if self:
             self._replace({}, {}, {}, dict.fromkeys(memory))
+
+    def replaced(self, table: dict[UOp, UOp]) -> None:
+        """Let definitions read the values of `table` for its keys, BUFFERs that have no content."""
+        self._copies.clear()
+        if self.definitions:
+            self._replace(dict(table), {}, {}, {})
 
     def _add(self, new: dict[UOp, UOp]) -> None:
         """Add definitions that read what their values were computed from."""
@@ -271,12 +295,13 @@ class Histories(KnownHistories):
         seeds: dict[UOp, UOp],
         older: dict[UOp, UOp],
         new: dict[UOp, UOp],
-        written: Collection[UOp],
+        written: Mapping[UOp, UOp | None],
     ) -> None:
         """Add the definitions `new`, and rebuild all definitions with the keys of `seeds` replaced.
 
-        Definitions that read the BUFFERs `written` read placeholders from now on. `older` are the
-        writes (keys) that others followed, with the values that they wrote.
+        Definitions that read the BUFFERs `written` (with those of the new content) read
+        placeholders from now on. `older` are the writes (keys) that others followed, with the
+        values that they wrote.
         """
         replaced = {*seeds, *older, *written}
         above = self.above(replaced)
@@ -290,16 +315,12 @@ class Histories(KnownHistories):
         if written and affected:
             sources = dict.fromkeys(x for d in affected for x in d.src)
             below = _below(sources, {*seeds, *older}, older)
-            seeds |= self._placeholders_for([x for x in written if x in below], new)
+            seeds |= self._placeholders_for({x: written[x] for x in written if x in below}, new)
         done = dict(seeds)
         for node, value in older.items():
             done[node] = rebuilt(value, above, done)
-        owned = {seeds.get(b) if b in written else b: d for b, d in known.items()}
-        for memory in written:
-            self.forget(memory)
-        for buffer, definition in (*owned.items(), *new.items()):
-            if buffer is None:
-                continue
+        inherited = [(seeds[b], d) for b, d in known.items() if b in written and b in seeds]
+        for buffer, definition in (*known.items(), *inherited, *new.items()):
             changed = definition
             if definition in above:
                 for x in filter(above.__contains__, definition.src):
@@ -310,13 +331,13 @@ class Histories(KnownHistories):
         carry_over(done)
 
     def _placeholders_for(
-        self, overwritten: Collection[UOp], new: Collection[UOp]
+        self, overwritten: Mapping[UOp, UOp | None], new: Collection[UOp]
     ) -> dict[UOp, UOp]:
         """A placeholder for each BUFFER of `overwritten`. It inherits the history of the BUFFER;
         that of a leaf leads to the leaf.
         """
         found = {}
-        for memory in overwritten:
+        for memory, content in overwritten.items():
             old = UOp.new_buffer(memory.device, memory.arg.shape, memory.dtype)
             found[memory] = old
             self.placeholders[old] = None
@@ -324,9 +345,17 @@ class Histories(KnownHistories):
                 self._undecided.add(old, self.depths[memory])
             if memory in self.lost:
                 self.lost[old] = self.lost[memory]
-            elif memory not in self.definitions and memory not in new:
-                self._leaves[old] = weakref.ref(memory)
+            elif memory not in self.definitions and content not in new:
+                self.note_older_content(old, memory)
         return found
+
+    def note_older_content(self, old: UOp, memory: UOp) -> None:
+        """Note that a gradient by `old`, older content of the memory of a BUFFER, is one by the
+        leaf in that memory, if there is one.
+        """
+        owner = bases_of(memory.memory)[0].owner
+        if owner is not None and old not in self.definitions and old not in self.lost:
+            self._leaves[old] = owner
 
     # ---- histories that end ----
 
@@ -369,7 +398,7 @@ def _over(value: UOp) -> UOp:
 
 
 def _grad_states(
-    paths: Sequence[tuple[TensorBase | AliasGroup, list[UOp]]],
+    paths: Sequence[tuple[TensorBase | Cell, list[UOp]]],
 ) -> dict[UOp, list[GradState]]:
     """Whether the tensors with each node require a gradient; `paths` lead from these to nodes."""
     states: dict[UOp, list[GradState]] = {}
@@ -379,3 +408,9 @@ def _grad_states(
             if isinstance(x, TensorBase):
                 found.append(x._requires_grad)
     return states
+
+
+def _leaf(cell: weakref.ref[Cell]) -> UOp | None:
+    """The BUFFER of a leaf."""
+    found = cell()
+    return None if found is None else written_target(view_base(found.uop))

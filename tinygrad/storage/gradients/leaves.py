@@ -43,4 +43,5 @@ def make_leaf(tensor: TensorBase) -> None:
     """Make a stored tensor that requires a gradient a leaf, whose history ends here."""
     if not isinstance(tensor._requires_grad, Leaf):
         tensor._requires_grad = Leaf(live_tensors.now())
+        tensor._own_memory()
     histories.forget(tensor.uop)

@@ -6,7 +6,7 @@ its history; for memory that was written, its content as a node over the older c
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from tinygrad.dtype import dtypes
 from tinygrad.fast_enum import Enum, auto
@@ -84,12 +84,16 @@ def floats_below(nodes: tuple[UOp, ...]) -> dict[UOp, None]:
 
 
 def contents_of(
-    writes: list[UOp], table: dict[UOp, UOp], kept: Collection[UOp]
+    writes: list[UOp],
+    table: dict[UOp, UOp],
+    kept: Collection[UOp],
+    stores: Mapping[UOp, UOp],
 ) -> tuple[dict[UOp, tuple[UOp, UOp | None]], dict[UOp, UOp]]:
     """For each BUFFER that was written, the last write, and its content as a node over the older
     content, None if that is unknown or the write not `kept`; and the writes that others followed,
-    with their values.
+    with their values. `stores` are the BUFFERs of older content, with those of the new content.
     """
+    before = {new: old for old, new in stores.items()}
     covered = {node.src[1] for node in writes if _follows_directly(node)}
     by_memory: dict[UOp, list[UOp]] = {}
     for node in writes:
@@ -99,16 +103,17 @@ def contents_of(
     contents: dict[UOp, tuple[UOp, UOp | None]] = {}
     older: dict[UOp, UOp] = {}
     for memory, nodes in by_memory.items():
-        *before, last = sorted(nodes, key=lambda node: node.arg if node.op is Ops.ASSIGN else -1)
-        older |= {node: node.src[1] for node in before if node.op is Ops.ASSIGN}
+        *earlier, last = sorted(nodes, key=lambda node: node.arg if node.op is Ops.ASSIGN else -1)
+        older |= {node: node.src[1] for node in earlier if node.op is Ops.ASSIGN}
         value = last.src[1] if last.op is Ops.ASSIGN else last
         view = table[last]
         if view is memory:
             contents[memory] = last, value
-        elif before or last not in kept or selected_shard(view) is not None:
+        elif earlier or last not in kept or selected_shard(view) is not None:
             contents[memory] = last, None
         else:
-            contents[memory] = last, update_view(memory, _steps_to(view), value)
+            old = before.get(memory, memory)
+            contents[memory] = last, update_view(old, _steps_to(view), value)
     # a kernel's value is no longer in the memory that another write followed into
     older |= {value: value for value in older.values() if value.op is Ops.CUSTOM_KERNEL}
     return contents, older

@@ -1,0 +1,64 @@
+"""Versions: a BUFFER node is one content of some memory.
+
+Input: BUFFER nodes as they get memory. Output: the nodes whose content is in some memory. Invariant:
+memory knows its nodes by weak references alone. A node that can be reached is alive, so it is
+found; and what is not found can be read by nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from tinygrad.device import Buffer, MultiBuffer
+from tinygrad.uop.ops import UOp
+
+Memory: TypeAlias = Buffer | MultiBuffer
+"""What a BUFFER node is bound to. It is the identity of memory, whatever node has it."""
+Base: TypeAlias = Buffer | MultiBuffer
+"""Memory that is no view of other memory: a buffer, or a `MultiBuffer` without local devices."""
+
+_changes = threading.Lock()
+
+
+def bases_of(memory: Memory) -> Sequence[Base]:
+    """The memory that some memory is part of, on each local device."""
+    if isinstance(memory, MultiBuffer):
+        return [b.base or b for b in memory.bufs] or [memory]
+    return [memory.base or memory]
+
+
+def is_same_memory(a: Memory, b: Memory) -> bool:
+    """Whether two objects are the same memory."""
+    if a is b:
+        return True
+    both = isinstance(a, MultiBuffer) and isinstance(b, MultiBuffer)
+    return both and bool(a.bufs) and a.bufs == b.bufs  # type: ignore[union-attr]
+
+
+def note_version(node: UOp) -> None:
+    """Note that the content of a BUFFER node is in its memory."""
+    ref: weakref.ref[Any] = weakref.ref(node)
+    for base in bases_of(node.memory):
+        with _changes:
+            known = base.versions
+            base.versions = [*(r for r in known if r() is not None), ref] if known else [ref]
+
+
+def versions_in(memory: Iterable[Base]) -> list[UOp]:
+    """The BUFFER nodes that live and whose content is in some of this memory."""
+    found: dict[UOp, None] = {}
+    for base in memory:
+        known = base.versions
+        if known:
+            found.update((node, None) for ref in known if (node := ref()) is not None)
+    return list(found)
+
+
+def forget_version(node: UOp) -> None:
+    """Note that the content of a BUFFER node is no longer in its memory."""
+    for base in bases_of(node.memory):
+        with _changes:
+            base.versions = [r for r in base.versions or () if r() not in (None, node)]

@@ -1,0 +1,111 @@
+"""Known memory: where a tensor was when a call was captured, and whether it is still there.
+
+Memory is compared, not nodes: each write gives memory another node, and a capture reads and writes
+what is in the memory.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from tinygrad.execution.buffers import memory_of
+from tinygrad.execution.versions import bases_of, is_same_memory
+from tinygrad.storage.live_tensors import Cell, Content, known_node
+from tinygrad.storage.views import IDENTITY_OPS, view_base
+from tinygrad.tensor import Tensor
+from tinygrad.uop import Ops
+from tinygrad.uop.ops import UOp
+from tinygrad.uop.slice_assign import ViewStep
+
+
+class StoredTensor:
+    """A tensor in memory when a call began. It keeps neither alive."""
+
+    __slots__ = ("_memory", "_node", "_steps", "buffers", "ref")
+
+    def __init__(self, tensor: Tensor) -> None:
+        node = tensor.uop
+        base = view_base(node)
+        self.ref = weakref.ref(tensor)
+        self._node = weakref.ref(node)
+        self._memory = weakref.ref(base.memory)
+        self._steps = _steps_above(node, base)
+        self.buffers = [weakref.ref(b) for b in memory_of(base)]
+
+    def tensor(self) -> Tensor | None:
+        """The tensor, if it lives."""
+        return self.ref()
+
+    def node(self) -> UOp | None:
+        """The node that the tensor had, if it lives."""
+        return self._node()
+
+    def is_in_place(self, tensor: Tensor) -> bool:
+        """Whether the tensor is the same view of the same memory."""
+        node = tensor.uop
+        return not self.is_moved(tensor) and (
+            node is self._node() or _steps_above(node, view_base(node)) == self._steps
+        )
+
+    def is_moved(self, tensor: Tensor) -> bool:
+        """Whether the tensor is in other memory, or in none."""
+        base, memory = view_base(tensor.uop), self._memory()
+        is_stored = base.op is Ops.BUFFER and base.memory is not None
+        return memory is None or not (is_stored and is_same_memory(base.memory, memory))
+
+
+class KnownMemory:
+    """The view of memory that a tensor is, which it does not keep alive."""
+
+    __slots__ = ("_content", "_seen")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._seen = weakref.ref(tensor.uop)
+        self._content = Content(tensor.uop)
+
+    def is_memory_of(self, tensor: Tensor) -> bool:
+        """Whether a tensor is the same view of the same memory."""
+        return tensor.uop is self._seen() or self._content.is_same(Content(tensor.uop))
+
+    def base(self) -> Any:
+        """What identifies the memory."""
+        return next((bases_of(memory)[0] for memory, _ in self._content.memory.values()), None)
+
+
+class KnownTensor:
+    """A tensor that a capture finds by name: a view by some steps of a cell in some memory."""
+
+    __slots__ = ("_cell", "_content", "_seen", "_steps", "tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self._cell: Cell = tensor._own_cell()
+        self._steps = tensor._steps
+        node = self._cell.uop
+        self._seen = weakref.ref(node)
+        self._content: Content = self._cell.note_content(node)
+
+    def is_in_place(self) -> bool:
+        """Whether the tensor is the same view of the same memory."""
+        x, cell = self.tensor, self._cell
+        if x._cell is not cell or x._steps is not self._steps:
+            return False
+        node = known_node(cell)
+        if node is None:
+            return cell.content is self._content
+        if node is not self._seen():
+            if view_base(node).op is not Ops.BUFFER or not self._content.is_same(Content(node)):
+                return False
+            self._seen = weakref.ref(node)
+        return True
+
+
+def _steps_above(node: UOp, base: UOp) -> list[ViewStep]:
+    """The steps from a node down to the BUFFER that it is a view of."""
+    steps: list[ViewStep] = []
+    while node is not base:
+        if node.op not in IDENTITY_OPS:
+            steps.append((node.op, node.dtype if node.op is Ops.BITCAST else node.arg))
+        node = node.src[0]
+    return steps
