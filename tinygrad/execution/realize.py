@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
 from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, Device, copy_buffer
 from tinygrad.execution.capture import capturing
+from tinygrad.execution.interrupts import interrupts_kept
 from tinygrad.execution.runner import CompiledRunner
 from tinygrad.execution.trace import Collective
 from tinygrad.execution.tuning import tuned
@@ -259,16 +260,30 @@ ScheduleItem = ExecItem | BufferCopy
 
 
 def run_schedule(
-    schedule: Sequence[ScheduleItem], completed: list[ScheduleItem] | None = None
+    schedule: Sequence[ScheduleItem],
+    completed: list[ScheduleItem] | None = None,
+    stored: Collection[Any] = (),
 ) -> None:
-    """Run items in order, and append each to `completed` once it ran."""
+    """Run items in order, and append each to `completed` once it ran. No interrupt comes where part
+    of the memory `stored` is overwritten.
+    """
     ran: list[ScheduleItem] = [] if completed is None else completed
     for item in schedule:
         item.lower()
     try:
-        for item in schedule:
+        for number, item in enumerate(schedule):
+            if interrupts_kept.wants_end and _is_between(ran, schedule[number:], stored):
+                raise KeyboardInterrupt
             item.run()
             ran.append(item)
     finally:
         for capture in capturing()[-1:]:
             capture.items.extend(ran)
+
+
+def _is_between(
+    ran: Sequence[ScheduleItem], rest: Sequence[ScheduleItem], stored: Collection[Any]
+) -> bool:
+    """Whether no memory of `stored` is written both by items that ran and by others."""
+    before, after = ({b.base or b for item in x for b in item.written} for x in (ran, rest))
+    return before.intersection(stored).isdisjoint(after)

@@ -294,7 +294,7 @@ def _realize(tensors: list[Tensor]) -> None:
     for x in tensors:
         if is_constant(x.uop):
             # a constant is stored, so that another call may pass another value
-            x.replace(x.contiguous())
+            store_constant(whole_tensor(x))
     if tensors:
         realize_all(tensors)
 

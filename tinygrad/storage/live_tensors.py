@@ -286,6 +286,15 @@ class Cell:
             for member in self.live():
                 member._forget_node()
 
+    def leave_memory(self) -> None:
+        """Keep the content of memory, which another cell is about to write."""
+        for node in self.uop.toposort():
+            if node.op is not Ops.BUFFER or node.memory is None:
+                continue
+            base = bases_of(node.memory)[0]
+            if base.owner is not None and base.owner() is self:
+                base.owner = None
+
     def let_go(self) -> None:
         """Refer to the content of the memory instead of a node, which may die."""
         node = known_node(self)

@@ -100,10 +100,11 @@ class PutBack:
         table: dict[UOp, UOp] = {}
         for root, place in zip(self._roots, outputs, strict=True):
             if place not in table and not is_complete(view_base(place)):
-                table[place] = self._built(root, built) or _lost_value(place)
+                known = self._built(root, built)
+                table[place] = _lost_value(place) if known is None else known
         for number, node in enumerate(stored):
             if node not in table and not is_complete(node):
-                table[node] = intact.get(number) or _lost_value(node)
+                table[node] = intact[number] if number in intact else _lost_value(node)
         _replace(table)
 
     def _built(self, root: int | UOp, done: dict[int, UOp | None]) -> UOp | None:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tinygrad.execution.buffers import bind_memory, storage_of, tokens_of
+from tinygrad.execution.interrupts import interrupts_kept
 from tinygrad.execution.realize import ScheduleItem, run_schedule
 from tinygrad.execution.schedule import Schedule, Store, create_schedule, superseded
 from tinygrad.execution.versions import bases_of
@@ -130,13 +131,18 @@ def schedule_all(tensors: Sequence[TensorBase]) -> tuple[list[ScheduleItem], dic
 
 def _run_writes(schedule: Schedule, completed: list[ScheduleItem]) -> None:
     """Run a schedule that overwrites memory. If that fails, put back what did not run."""
-    items, undo = schedule.items, PutBack(schedule)
-    outputs, stored = _let_go(schedule)
-    try:
-        run_schedule(items, completed)
-    except BaseException:
-        undo.put_back(completed, items[len(completed) :], outputs, stored)
-        raise
+    items = schedule.items
+    for item in items:
+        item.lower()
+    with interrupts_kept:
+        undo = PutBack(schedule)
+        outputs, stored = _let_go(schedule)
+        try:
+            memory = {base for node in stored for base in bases_of(node.memory)}
+            run_schedule(items, completed, memory)
+        except BaseException:
+            undo.put_back(completed, items[len(completed) :], outputs, stored)
+            raise
 
 
 def _let_go(schedule: Schedule) -> tuple[list[UOp], list[UOp]]:

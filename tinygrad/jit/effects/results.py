@@ -189,7 +189,7 @@ class Outcome(Generic[R]):
             for ref in self._earlier:
                 cell = ref()
                 if cell is not None and cell.live():
-                    _ = cell.uop
+                    cell.leave_memory()
             self._earlier.clear()
         return call
 
