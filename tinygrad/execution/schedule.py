@@ -135,10 +135,10 @@ def create_schedule(nodes: list[UOp], further: FurtherNodes | None = None) -> Sc
             if not canonical.assignments or further is None:
                 break
             more = _outputs_of(further(canonical.assignments, wanted))
-            known = len(wanted)
-            wanted = list(dict.fromkeys([*more, *wanted]))
-            if len(wanted) == known:
+            if set(more).issubset(wanted):
                 break
+            # what reads older content comes before what overwrites it
+            wanted = list(dict.fromkeys([*more, *wanted]))
         sink = UOp.sink(canonical.sink) if is_single else canonical.sink
         plan = get_plan(sink, len(canonical.buffers))
     stored = {node for node in canonical.buffers if node.memory is not None}
