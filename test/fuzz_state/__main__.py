@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import test.fuzz_state.statements  # noqa: F401  declares all statements
 from test.fuzz_state.check import Errors, compare, compare_strictly
-from test.fuzz_state.generate import GROUPS, random_program
+from test.fuzz_state.generate import GROUPS, UNUSUAL, random_program
 from test.fuzz_state.program import Program
 from test.fuzz_state.shrink import candidates
 from test.fuzzing.findings import Check, Finding
@@ -27,7 +27,7 @@ def main() -> None:
     arguments.add_argument(
         "--groups",
         type=lambda x: x.split(","),
-        default=list(GROUPS),
+        default=[x for x in GROUPS if x not in UNUSUAL],
         help=f"only these groups of statements, as a,b; there are {', '.join(GROUPS)}",
     )
     given = arguments.parse_args()

@@ -51,33 +51,49 @@ def random_numbers(g: Generator) -> None:
 
 @statement("creation")
 def like_another(g: Generator) -> None:
-    x = g.any_value()
+    x = g.any()
     g.add_new(g.choose([f"{x}.zeros_like()", f"{x}.ones_like()", f"{x}.full_like(3)"]))
 
 
-@statement("values", 2)
+# expressions for a value equal to `x`, all but `detach` and the own layout new tensors
+COPIES = (
+    *("{x}.clone()", "({x} + 0)", "({x} * 1)", "{x}.contiguous()", "{x}.contiguous()", "(--{x})"),
+    *("{x}.contiguous_backward()", "{x}.detach()", "{x}.realize()", "{x}.to({x}.device)"),
+)
+
+
+def copy_text(g: Generator, x: str) -> str:
+    """An expression for a value equal to the expression `x`."""
+    for _ in range(g.choose([1, 1, 2, 3])):
+        # the last one has its operand twice
+        options = COPIES if x.isidentifier() else COPIES[:-1]
+        x = g.choose(options).format(x=x)
+    return x
+
+
+@statement("values", 4)
 def copies(g: Generator) -> None:
-    """Equal values that are new tensors."""
-    x = g.any_value()
-    options = ["{x}.clone()", "{x} + 0", "{x} * 1", "{x}.contiguous()", "--{x}"]
-    g.add_new(g.choose(options).format(x=x))
+    """Equal values, most of them new tensors: snapshots, if their source is written."""
+    g.add_new(copy_text(g, g.any()))
 
 
 @statement("values", 0.5)
 def moved(g: Generator) -> None:
-    x = g.any_value()
-    g.add_new(f"{x}.clone().to({g.layout(g.names[x].shape)})")
+    x = g.any()
+    copy = g.choose(["{x}.clone().to({l})", "({x} + 0).to({l})", "{x}.contiguous().to({l})"])
+    copy = g.choose([copy, copy, "{x}.shard({l})"])
+    g.add_new(copy.format(x=x, l=g.layout(g.names[x].shape)))
 
 
 @statement("values", 0.3)
 def copied_by_python(g: Generator) -> None:
-    x = g.any_value(lambda x: not x.node().has_history)
+    x = g.any(lambda x: not x.node().has_history)
     g.add_new(f"copy.deepcopy({x})")
 
 
 @statement("values", 2)
 def elementwise(g: Generator) -> None:
-    x = g.any_value()
+    x = g.any()
     # a product with 0 is a constant, which has no gradient
     number = g.choose([-2, -1, 1, 2, 3])
     text = g.choose(
@@ -91,15 +107,15 @@ def elementwise(g: Generator) -> None:
 
 @statement("values", 2)
 def of_two(g: Generator) -> None:
-    x = g.any_value()
+    x = g.any()
     value = g.names[x]
-    y = g.any_value(lambda y: y.dtype == value.dtype and y is not value)
+    y = g.any(lambda y: y.dtype == value.dtype and y is not value)
     g.add_new(g.choose(["{x} + {y}", "{x} - {y}", "{x} * {y}", "{x} @ {y}"]).format(x=x, y=y))
 
 
 @statement("values")
 def along_an_axis(g: Generator) -> None:
-    x = g.any_value(lambda x: x.ndim > 0)
+    x = g.any(lambda x: x.ndim > 0)
     axis = g.number(0, g.names[x].ndim - 1)
     g.add_new(
         g.choose(
@@ -119,7 +135,7 @@ def along_an_axis(g: Generator) -> None:
 
 @statement("values")
 def padded(g: Generator) -> None:
-    x = g.any_value(lambda x: x.ndim > 0)
+    x = g.any(lambda x: x.ndim > 0)
     pairs = tuple((g.number(0, 1), g.number(0, 1)) for _ in g.names[x].shape)
     if not any(before or after for before, after in pairs):
         raise Unsuitable
@@ -128,6 +144,6 @@ def padded(g: Generator) -> None:
 
 @statement("values")
 def indexed_by_list(g: Generator) -> None:
-    x = g.any_value(lambda x: x.ndim > 0)
+    x = g.any(lambda x: x.ndim > 0)
     rows = g.names[x].shape[0]
     g.add_new(f"{x}[{[g.number(-rows, rows - 1) for _ in range(g.number(1, 3))]}]")

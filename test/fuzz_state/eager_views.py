@@ -23,11 +23,61 @@ class Refusal(Exception):
 
 
 class Memory:
-    """Flat memory: its present node, and the node that gradients by a leaf are of."""
+    """Flat memory: its present node, and the node that gradients by a leaf are of.
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    `array` is the memory itself, if code outside of the tensors reads and writes it. Memory that is
+    `overwritten` has no content that a program may read.
+    """
+
+    # what was made during the outermost call of a captured function, if one runs
+    made: list[Memory] | None = None
+
+    def __init__(self, node: Node, array: Array | None = None) -> None:
+        self._node = node
+        self.array = array
         self.leaf: Node | None = None
+        self.overwritten = False
+        # whether it belongs to a captured function, whose next call overwrites it
+        self.is_result = False
+        if Memory.made is not None:
+            Memory.made.append(self)
+
+    @property
+    def node(self) -> Node:
+        """The present content. Raises Invalid if a captured function has overwritten it."""
+        if self.overwritten:
+            raise Invalid("a later call of the function may have overwritten its result")
+        if self.array is not None and not np.array_equal(self.array, self._node.value):
+            self._node = Node(self.array.copy())
+        return self._node
+
+    @node.setter
+    def node(self, node: Node) -> None:
+        self._node = node
+        if self.array is not None:
+            self.array[...] = node.value
+
+    def exported(self, index: Array) -> Array:
+        """The elements at `index` as an array in the same memory.
+
+        Raises Invalid if they have no positive strides.
+        """
+        if self.array is None:
+            self.array = self.node.value.copy()
+        strides = [
+            int(np.diff(index, axis=i).flat[0]) if n > 1 else 1 for i, n in enumerate(index.shape)
+        ]
+        size = self.array.itemsize
+        view = np.lib.stride_tricks.as_strided(
+            self.array[index.flat[0] :], index.shape, [x * size for x in strides]
+        )
+        numbers = np.arange(self.array.size)[index.flat[0] :]
+        expected = np.lib.stride_tricks.as_strided(
+            numbers, index.shape, [x * numbers.itemsize for x in strides]
+        )
+        if min(strides, default=1) < 1 or not np.array_equal(expected, index):
+            raise Invalid("an array with other strides may be a copy")
+        return view
 
 
 def put_to(size: int, index: Array) -> Product:

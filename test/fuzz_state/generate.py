@@ -37,7 +37,13 @@ GROUPS: dict[str, dict[str, tuple[Draw, float]]] = {}
 
 
 # the first statements of programs about a group, without which the others do not apply
-OPENINGS = {"gradients": ("leaf", "leaf", "of_leaves", "of_leaves"), "jit": ("define", "define")}
+OPENINGS = {
+    "gradients": ("leaf", "leaf", "of_leaves", "of_leaves"),
+    "jit": ("define", "define"),
+    "threads": ("define_a_counter",),
+}
+# groups that are searched only if they are named
+UNUSUAL = {"nodes"}
 
 
 def statement(group: str, share: float = 1) -> Callable[[Draw], Draw]:
@@ -60,14 +66,12 @@ class Generator:
         self.statements: list[Statement] = []
         self.group = self.drawn = ""
         self.count = 0
-        # names whose tensors may be read, but not written or viewed, by the functions whose results
-        # they are, or are views of
-        self.borrowed: dict[str, tuple[str, ...]] = {}
-        # names of results that a later call may have overwritten
-        self.stale: set[str] = set()
         # names that functions read as globals
         self.pinned: set[str] = set()
         self.arrays: list[str] = []
+        # arrays that share memory with tensors, and nodes
+        self.shared: list[str] = []
+        self.nodes: list[str] = []
         self.functions: list[Any] = []
         self._start()
 
@@ -85,17 +89,12 @@ class Generator:
             name
             for name, x in self.names.items()
             if isinstance(x, Tensor)
-            and name not in self.stale
+            and not x.memory.overwritten
             and all(condition(x) for condition in conditions)
         ]
 
     def any(self, *conditions: Callable[[Tensor], bool]) -> str:
-        """The name of a tensor that may be written and viewed."""
-        found = [name for name in self.tensors(*conditions) if name not in self.borrowed]
-        return self.choose(found)
-
-    def any_value(self, *conditions: Callable[[Tensor], bool]) -> str:
-        """The name of a tensor that may be read."""
+        """The name of a tensor."""
         return self.choose(self.tensors(*conditions))
 
     def value_of(self, text: str) -> Tensor:

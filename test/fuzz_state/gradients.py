@@ -20,6 +20,9 @@ def has_grad(x: Tensor) -> bool:
 
 @statement("gradients", 3)
 def leaf(g: Generator) -> None:
+    if g.shared:
+        # gradients do not see what code outside writes
+        raise Unsuitable
     shape = g.shape()
     dtype = g.choose(["float", "double"])
     text = g.choose(
@@ -38,9 +41,9 @@ def leaf(g: Generator) -> None:
 @statement("gradients", 4)
 def of_leaves(g: Generator) -> None:
     """A function of one or two tensors with a history."""
-    x = g.any_value(has_history)
+    x = g.any(has_history)
     value = g.names[x]
-    y = g.any_value(lambda y: y.dtype == value.dtype and y.shape == value.shape)
+    y = g.any(lambda y: y.dtype == value.dtype and y.shape == value.shape)
     options = ["{x} * {y}", "{x} * 3", "{x} + {y}", "{x}.relu() * 2"]
     if g.names[y] is not value:
         options.append("({x} - {y}).square()")
@@ -52,7 +55,7 @@ def of_leaves(g: Generator) -> None:
 
 @statement("gradients", 4)
 def backward(g: Generator) -> None:
-    x = g.any_value(has_history)
+    x = g.any(has_history)
     value = g.names[x]
     if value.ndim == 0 and g.maybe():
         g.add(f"{x}.backward()")
@@ -72,7 +75,7 @@ def backward(g: Generator) -> None:
 
 @statement("gradients")
 def backward_of_a_read_loss(g: Generator) -> None:
-    x = g.any_value(has_history)
+    x = g.any(has_history)
     loss = g.add_new(f"({x} * {g.number(2, 3)}).sum()")
     g.add(g.choose([f"see({loss}.item())", f"{loss}.realize()", f"see({loss}.numpy())"]))
     g.add(f"{loss}.backward()")
@@ -80,29 +83,29 @@ def backward_of_a_read_loss(g: Generator) -> None:
 
 @statement("gradients", 2)
 def gradient(g: Generator) -> None:
-    x, w = g.any_value(has_history), g.any_value(is_leaf)
+    x, w = g.any(has_history), g.any(is_leaf)
     g.add(f"see({x}.square().sum().gradient({w})[0].numpy())")
 
 
 @statement("gradients", 3)
 def read_a_gradient(g: Generator) -> None:
-    g.add(f"see({g.any_value(has_grad)}.grad.numpy())")
+    g.add(f"see({g.any(has_grad)}.grad.numpy())")
 
 
 @statement("gradients")
 def whether_there_is_a_gradient(g: Generator) -> None:
-    g.add(f"see({g.any_value(is_leaf)}.grad is None)")
+    g.add(f"see({g.any(is_leaf)}.grad is None)")
 
 
 @statement("gradients")
 def forget_a_gradient(g: Generator) -> None:
-    g.add(f"{g.any_value(has_grad)}.grad = None")
+    g.add(f"{g.any(has_grad)}.grad = None")
 
 
 @statement("gradients", 2)
 def update(g: Generator) -> None:
     """A step of an optimizer."""
-    w = g.any_value(has_grad)
+    w = g.any(has_grad)
     g.add(
         g.choose(
             [
@@ -129,5 +132,5 @@ def write_to_a_derived_tensor(g: Generator) -> None:
 
 @statement("gradients", 0.3)
 def refused_backward(g: Generator) -> None:
-    x = g.any_value(lambda x: not has_history(x) and x.dtype != int)
+    x = g.any(lambda x: not has_history(x) and x.dtype != int)
     g.add(f"with refused():\n    {x}.sum().backward()")

@@ -1,20 +1,47 @@
 """Functions under `TinyJit`: what they reach, what they write, what they keep, and their calls.
 
-A function reaches tensors by arguments, cells, globals, attributes, keys and positions, and between
-its calls these are written and exchanged. Its results are read before its next call, which may
-overwrite them.
+A function reaches tensors by arguments, cells, globals, attributes, keys and positions, some of them
+together with other functions, and between its calls these are written and exchanged. Its results
+are tensors of the program as others, until its next call, which may overwrite them: a program that
+reads them later is invalid in the reference.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
+from test.fuzz_state.creation import copy_text
 from test.fuzz_state.generate import Generator, Shape, Unsuitable, statement
 
 MAX_FUNCTIONS = 4
 WIDTH = 4
-IDENTIFIER = re.compile(r"\w+")
+
+# what a function returns of two values, and the text that takes the tensors from a call; the later
+# ones are objects that a capture follows, or refuses
+PLAIN_RESULTS = [
+    *[("{0}", "RESULT = CALL")] * 8,
+    *[("{0}, {1}", "RESULT, RESULT = CALL")] * 3,
+    ('{{"y": [{0}]}}', 'RESULT = CALL["y"][0]'),
+    ("[{0}, {1}, {0}]", "RESULT, RESULT, RESULT = CALL"),
+    ("None", "CALL"),
+]
+OBJECT_RESULTS = [
+    ("Output({0})", "RESULT = CALL.y"),
+    ("[Output({0}), {1}]", "out, RESULT = CALL; RESULT = out.y"),
+    ("SimpleNamespace(y=({0}, {1}))", "RESULT, RESULT = CALL.y"),
+    ("{{{0}}}", "RESULT, = CALL"),
+    ("deque([{0}])", "RESULT = CALL[0]"),
+    ("(y for y in [{0}])", "RESULT, = CALL"),
+    ("lambda: a", "RESULT = CALL()"),
+]
+# effects on Python objects, a fresh one of them, and what shows them
+EFFECTS = [
+    ("{p}.append(1.0)", "[]", "len({p})"),
+    ("{p}.append(a)", "[]", "{p}[0].numpy(), len({p})"),
+    ("{p}[len({p})] = a", "{}", "{p}[len({p}) - 1].numpy(), len({p})"),
+    ("{p}.add(len({p}))", "set()", "len({p})"),
+    ("{p}.k += 1", "SimpleNamespace(k=0)", "{p}.k"),
+]
 
 
 @dataclass(frozen=True)
@@ -50,9 +77,13 @@ class Function:
     # a tensor of more rows, and leaves, that are passed as arguments
     table: str = ""
     leaves: list[str] = field(default_factory=list)
+    # leaves that it updates and that may be frozen
+    weights: list[str] = field(default_factory=list)
     # the layout of its tensors, and their names; others may be in another layout
     layout: str | None = None
     members: set[str] = field(default_factory=set)
+    # expressions for the Python effects of its calls
+    effects: list[str] = field(default_factory=list)
 
     def tensor_places(self) -> list[Place]:
         """The tensors that the function may write or replace."""
@@ -69,13 +100,18 @@ def same_kind(g: Generator, function: Function) -> list[str]:
 
 
 def literal(g: Generator, function: Function) -> str:
-    """An expression for a new tensor that fits as an argument."""
-    return g.tensor(function.shape, function.dtype, function.layout) + g.choose(["", ".realize()"])
+    """An expression for a new tensor that fits as an argument; some are constants."""
+    new = g.tensor(function.shape, function.dtype, function.layout)
+    if g.maybe(0.25):
+        given = f"dtype=dtypes.{function.dtype}, device={function.layout}"
+        new = f"Tensor.full({function.shape}, {g.number(0, 3)}, {given})"
+        new += g.choose(["", "", ".contiguous()"])
+    return new + g.choose(["", ".realize()"])
 
 
 def tensor_name(g: Generator, function: Function) -> str:
     """The name of a tensor for a place: a new one, or one that other statements use."""
-    known = [x for x in same_kind(g, function) if x not in g.borrowed]
+    known = same_kind(g, function)
     if known and g.maybe(0.4):
         return str(g.choose(known))
     name = g.add_new(literal(g, function))
@@ -83,9 +119,11 @@ def tensor_name(g: Generator, function: Function) -> str:
     return name
 
 
-def new_place(g: Generator, function: Function) -> Place:
-    """A key, an attribute, a position, an item of a tuple, or a global."""
-    kind = g.number(0, 5)
+def new_place(g: Generator, function: Function, is_any: bool = True) -> Place:
+    """A key, an attribute, a position, a global, or, if it may be any place, an item of a tuple or
+    a number.
+    """
+    kind = g.number(0, 5 if is_any else 3)
     if kind == 4:
         name = g.new_name("P")
         g.add(f'{name} = {{"k": {g.number(1, 3)}}}')
@@ -117,14 +155,23 @@ def operand(g: Generator, function: Function) -> str:
     return str(g.choose([*options, str(g.number(1, 3))]))
 
 
+def tensor_inside(g: Generator, function: Function) -> str:
+    """The text of a tensor in the function."""
+    places = [x.inside for x in function.tensor_places()]
+    return str(g.choose([*places * 2, *function.parameters, "a"]))
+
+
 def body_line(g: Generator, function: Function) -> str:
     """A line of the function; `a` is the tensor that it works on."""
     options = ["a = a {op} {o}"] * 5 + ["a = a.flip(0)", "a = a.clone()", "a.realize()", "a += 1"]
     options += ["a[0] = 2", "v = a[:1]\nv += 1", "a = (a * 2).realize()", "{p} += 1"]
+    options += ["{p}[{s}].assign({t}[{s}])", "{p}.assign({t})", "a = {c}"]
     if function.tensor_places():
         options += ["{w} += 1", "{w}.assign({w} {op} {o})", "{w}.assign({w} + 1).realize()"]
         options += ["{w}[0] = a[0]", "{w}[:1] += 2", "a = a + {w}[0]", "{w} = a + 1", "{w} = a"]
-        options += ["{w} = {w} + 1"]
+        options += ["{w} = {w} + 1", "{w}[{s}].assign({t}[{s}])", "{w}[{s}] = {t}[{s}]"]
+        options += ["{w}.assign({t})", "{w}.assign({c})", "{w}[{s}] += {t}[{s}]"]
+        options += ["t = {t} {op} {o}\n{w}.assign(t)", "{w}.assign({w} + {t})"]
     numbers = [x.inside for x in function.places if x.is_number]
     if numbers:
         options += [f"if {numbers[0]} > 1:\n    a = a + 5"]
@@ -138,31 +185,29 @@ def body_line(g: Generator, function: Function) -> str:
         cast = "" if function.dtype == "int" else f".cast(dtypes.{function.dtype})"
         options = [f"a = a + {drawn}{cast}"]
     place = g.choose(function.tensor_places()).inside if function.tensor_places() else ""
+    start = g.number(0, function.shape[0] - 1)
     return str(g.choose(options)).format(
         op=g.choose(["+", "+", "-", "*"]),
         o=operand(g, function),
         w=place,
         p=g.choose(function.parameters),
+        t=tensor_inside(g, function),
+        c=copy_text(g, tensor_inside(g, function)),
+        s=f"{start}:{g.number(start + 1, function.shape[0])}",
     )
+
+
+def result(g: Generator, function: Function) -> str:
+    """An expression for a result: a tensor, a view of it, an equal value, or another."""
+    x = g.choose(["a", tensor_inside(g, function)])
+    more = [f"{x}[:1]", f"{x}.sum()", f"{x} + {operand(g, function)}", copy_text(g, x)]
+    return str(g.choose([x, x, x, copy_text(g, x), *more]))
 
 
 def results(g: Generator, function: Function) -> tuple[str, str]:
     """What the function returns, and the text that takes the tensors from a call."""
-    options = [("a", "RESULT = CALL")] * 4
-    options += [
-        ("a, a + 1", "RESULT, RESULT = CALL"),
-        ("a.sum()", "RESULT = CALL"),
-        ("a[:1]", "RESULT = CALL"),
-        ("a, a[:1]", "RESULT, RESULT = CALL"),
-        (f"{function.parameters[0]}[:1]", "RESULT = CALL"),
-        ('{"y": [a]}', 'RESULT = CALL["y"][0]'),
-        (function.parameters[0], "RESULT = CALL"),
-        ("None", "CALL"),
-    ]
-    if function.tensor_places():
-        options.append((f"a, {function.tensor_places()[0].inside}", "RESULT, RESULT = CALL"))
-    taken: tuple[str, str] = g.choose(options)
-    return taken
+    returned, taken = g.choose(OBJECT_RESULTS if g.maybe(0.1) else PLAIN_RESULTS)
+    return returned.format(result(g, function), result(g, function)), taken
 
 
 def indented(lines: list[str], by: int = 1) -> str:
@@ -200,7 +245,11 @@ def define(g: Generator) -> None:
         # of a kind that it may call
         like = g.choose(plain)
         function = Function(g.new_name("f"), like.shape, like.dtype, parameters)
-        function.layout = like.layout
+        function.layout, function.members = like.layout, like.members
+        # what it may write too
+        shared = [x for x in like.tensor_places() if x.inside == x.outside]
+        if shared and g.maybe(0.6):
+            function.places.append(g.choose(shared))
     else:
         shape = g.shape()[:2]
         kind = g.choose(["float", "float", "int"])
@@ -217,6 +266,12 @@ def define(g: Generator) -> None:
         g.add(f"{box} = SimpleNamespace()")
         function.kept = f"{box}.kept"
     lines = [f"a = x {g.choose('+*')} {operand(g, function)}"]
+    if g.maybe(0.1):
+        line, fresh, shown = g.choose(EFFECTS)
+        log = g.new_name("P")
+        g.add(f"{log} = {fresh}")
+        lines.append(line.format(p=log))
+        function.effects.append(shown.format(p=log))
     lines += [body_line(g, function) for _ in range(g.number(0, 4))]
     returned, function.results = results(g, function)
     lines.append(f"return {returned}")
@@ -237,7 +292,7 @@ def define(g: Generator) -> None:
         )
         g.add(f"{name}, put_{name}, look_{name} = make_{name}({first})")
     g.functions.append(function)
-    for _ in range(g.number(2, 3)):
+    for _ in range(g.number(2, 4)):
         call_function(g, function)
 
 
@@ -294,6 +349,74 @@ def define_a_training_step(g: Generator) -> None:
         g.add(f"see({leaf}.{g.choose(['grad.numpy', 'numpy'])}())")
 
 
+@statement("jit", 1.5)
+def define_a_step_of_two_leaves(g: Generator) -> None:
+    """A training step that updates those of its leaves that are not frozen."""
+    if len(g.functions) >= MAX_FUNCTIONS:
+        raise Unsuitable
+    size = g.number(1, 3)
+    function = Function(g.new_name("f"), (size,), "float", ["x"], layout=g.layout((size,)))
+    for _ in range(2):
+        leaf = g.add_new(f"{g.tensor((size,), 'float', function.layout)}.requires_grad_()")
+        g.pinned.add(leaf)
+        function.weights.append(leaf)
+        function.places.append(Place(leaf, leaf, ""))
+    w, b = function.weights
+    lines = [f"a = {g.choose([f'x * {w} + {b}', f'{w} - {b} + x'])}", "a.sum().backward()"]
+    update = ["p.assign(p.detach() - p.grad)", g.choose(["p.grad = None", "p.grad *= 0"])]
+    lines += [f"for p in [{w}, {b}]:", "    if p.requires_grad:", indented(update, 2)]
+    lines.append(g.choose(["return a", f"return ({w} + {b}).realize()", f"return {w}.detach()"]))
+    function.results, function.is_step = "RESULT = CALL", True
+    g.add(f"@TinyJit\ndef {function.name}(x):\n{indented(lines)}")
+    g.functions.append(function)
+    for _ in range(g.number(2, 4)):
+        call_function(g, function)
+
+
+@statement("jit", 3)
+def freeze(g: Generator) -> None:
+    """A weight is frozen, or trained again."""
+    function = g.choose([x for x in g.functions if x.weights])
+    leaf = g.choose(function.weights)
+    g.add(f"{leaf}.requires_grad = {not g.names[leaf].requires_grad}")
+    for _ in range(g.number(1, 3)):
+        call_function(g, function)
+
+
+@statement("threads", 2)
+def define_a_counter(g: Generator) -> None:
+    """A function whose effects do not depend on the order of its calls."""
+    if len(g.functions) >= MAX_FUNCTIONS:
+        raise Unsuitable
+    shape = g.shape()[:1]
+    kind = g.choose(["float", "int"])
+    function = Function(g.new_name("f"), shape, kind, ["x"], layout=g.layout(shape))
+    lines = []
+    for _ in range(g.number(1, 2)):
+        function.places.append(new_place(g, function, False))
+        w = function.places[-1].inside
+        lines.append(g.choose([f"{w} += x", f"{w}.assign({w} + x)", f"{w}[...] += x"]))
+    lines.insert(0, f"global {', '.join(g.pinned)}") if g.pinned else None
+    lines.append(g.choose(["return x * 2", "return None", f"return {w}", f"return {w} + 0"]))
+    g.add(f"@TinyJit\ndef {function.name}(x):\n{indented(lines)}")
+    function.results = "CALL"
+    g.functions.append(function)
+    call_at_once_of(g, function)
+
+
+@statement("threads", 3)
+def call_at_once(g: Generator) -> None:
+    """Two threads call a captured function."""
+    counters = [x for x in g.functions if x.results == "CALL" and x.parameters == ["x"]]
+    call_at_once_of(g, g.choose(counters))
+
+
+def call_at_once_of(g: Generator, function: Function) -> None:
+    calls = [f"lambda: {function.name}({argument(g, function)})" for _ in range(2)]
+    g.add(f"at_once({', '.join(calls)})", is_call=True)
+    g.add(f"see({g.choose(function.tensor_places()).outside}.numpy())")
+
+
 # ---- calls ----
 
 
@@ -303,16 +426,20 @@ def argument(g: Generator, function: Function) -> str:
         bound = f"{function.kept}.bind({g.number(1, WIDTH)})"
         return f"{table}[:, :{bound}]"
     known = same_kind(g, function)
-    kind = g.number(0, 7)
+    places = [x.outside for x in function.tensor_places() if x.exchange]
+    kind = g.number(0, 9)
     if function.shape and kind == 7:
         return rows_of_a_table(g, function)
     if known and kind < 4:
         return str(g.choose(known))
     if known and kind == 4:
         x = g.choose(known)
-        return str(g.choose([f"{x} + 1", f"{x}.flip(0)", f"{x}.clone()", f"{x}.detach()"]))
-    if function.tensor_places() and function.places[0].exchange and kind == 5:
-        return function.tensor_places()[0].outside
+        return str(g.choose([f"{x} + 1", f"{x}.flip(0)", f"{x}.detach()"]))
+    if places and kind == 5:
+        return g.choose(places)
+    if known and kind in (6, 8):
+        # memory that several values may share
+        return copy_text(g, g.choose([*known, *places]))
     return literal(g, function)
 
 
@@ -326,12 +453,6 @@ def rows_of_a_table(g: Generator, function: Function) -> str:
     return f"{function.table}[{start}:{start + rows}]"
 
 
-def note_overwritten(g: Generator, function: Function) -> None:
-    """A call of this function overwrites earlier results, also those of the one that it calls."""
-    called = (function.name, *function.inner)
-    g.stale |= {name for name, owners in g.borrowed.items() if not {*called}.isdisjoint(owners)}
-
-
 def call_function(g: Generator, function: Function) -> None:
     text = function.results
     names = []
@@ -340,14 +461,28 @@ def call_function(g: Generator, function: Function) -> None:
         text = text.replace("RESULT", names[-1], 1)
     arguments = ", ".join(argument(g, function) for _ in function.parameters)
     g.add(text.replace("CALL", f"{function.name}({arguments})"), is_call=True)
-    note_overwritten(g, function)
-    # a result may be a view of an argument
-    others = [owner for x in IDENTIFIER.findall(arguments) for owner in g.borrowed.get(x, ())]
+    function.members.update(names)
     for name in names:
-        g.borrowed[name] = (function.name, *others)
-        function.members.add(name)
-        if g.maybe(0.8):
+        if g.maybe(0.7):
             g.add(f"see({name}.numpy())")
+    for shown in function.effects:
+        g.add(f"see(({shown}))")
+    if names and g.maybe(0.3):
+        use_result(g, g.choose(names))
+
+
+def use_result(g: Generator, name: str) -> None:
+    """A result is kept as a copy or as what is computed of it, viewed, or written."""
+    if g.maybe(0.4):
+        g.add_new(copy_text(g, name))
+    elif g.maybe():
+        g.add(
+            g.choose(
+                [f"{name} += 1", f"{name}.assign({name} * 2)", f"{name} *= 2\n{name}.realize()"]
+            )
+        )
+    else:
+        g.add_new(g.choose([f"{name}[:1]", f"{name} + 1", f"{name}.flip(0)", f"{name}.detach()"]))
 
 
 @statement("jit", 6)
@@ -368,8 +503,6 @@ def call_with_a_leaf(g: Generator) -> None:
         g.add(f"{leaf}.grad = None")
     result = g.new_name("r")
     g.add(f"{result} = {function.name}({leaf})", is_call=True)
-    note_overwritten(g, function)
-    g.borrowed[result] = (function.name,)
     if g.maybe(0.7):
         g.add(f"see({leaf}.grad.numpy())")
 
@@ -385,7 +518,7 @@ def exchange(g: Generator) -> None:
     x = eval(place.outside, g.names)
     shape, dtype = x.shape, g.dtype_name(x)
     known = g.tensors(lambda y: y.shape == shape and g.dtype_name(y) == dtype)
-    fresh = [x for x in known if x not in g.borrowed and x in function.members]
+    fresh = [x for x in known if x in function.members]
     value = g.tensor(shape, dtype, function.layout)
     given = f"dtype=dtypes.{dtype}, device={function.layout}"
     options = [value, f"{value}.realize()", f"Tensor.full({shape}, {g.number(0, 4)}, {given})"]
@@ -419,13 +552,8 @@ def read_a_place(g: Generator) -> None:
 
 
 @statement("jit", 2)
-def write_a_result(g: Generator) -> None:
-    """What the last call returned is written, which its aliases see."""
-    name = g.choose([x for x in g.tensors() if x in g.borrowed])
-    g.add(
-        g.choose([f"{name} += 1", f"{name}.assign({name} * 2)", f"{name} *= 2\n{name}.realize()"])
-    )
-    call_function(g, next(x for x in g.functions if x.name == g.borrowed[name][0]))
+def use_a_result(g: Generator) -> None:
+    use_result(g, g.choose([x for x in g.tensors() if x.startswith("r")]))
 
 
 @statement("jit", 2)

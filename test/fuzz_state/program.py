@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 import traceback
 import types
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import tinygrad
-from test.fuzz_state import reference
+from test.fuzz_state import harness, reference
 from test.fuzzing.layouts import ONE_DEVICE, Layout
 from tinygrad.jit import JitError
 from tinygrad.settings import Context, ContextVar
@@ -26,24 +28,24 @@ from tinygrad.sharding import ShardingError
 from tinygrad.uop.spec import SpecError
 
 # what the library may raise for a statement that it cannot run
-DOCUMENTED = (RuntimeError, ValueError, IndexError, NotImplementedError, JitError, ShardingError)
+DOCUMENTED = (
+    *(RuntimeError, ValueError, IndexError, NotImplementedError, BufferError),
+    *(JitError, ShardingError),
+)
 SEED = 5
 NAMES = ("Tensor", "TinyJit", "Variable")
 
+# what the library and the reference each have one of
+HARNESS = ("at_once", "content_of", "interrupted", "node_of", "settle")
+
 HEADER = """\
-import contextlib
 import copy
 import numpy as np
+from collections import deque
 from types import SimpleNamespace
 from tinygrad import Context, Sharding, Tensor, TinyJit, Variable, dtypes
-see = print
-@contextlib.contextmanager
-def refused():
-    try:
-        yield
-    except (RuntimeError, ValueError, IndexError, NotImplementedError):
-        return
-    raise AssertionError("not refused")"""
+from test.fuzz_state.harness import *
+see = print"""
 
 
 @dataclass(frozen=True)
@@ -119,13 +121,17 @@ class Program:
 
     def namespace(self, is_reference: bool) -> dict[str, Any]:
         """The names that the text may use."""
-        names: dict[str, Any] = {"np": np, "SimpleNamespace": types.SimpleNamespace, "copy": copy}
+        names: dict[str, Any] = {"copy": copy, "deque": deque, "Output": harness.Output}
+        names["SimpleNamespace"] = types.SimpleNamespace
         for name, layout in self.layouts.items():
             names[name] = ONE_DEVICE if layout is None else layout.build()
         source: Any = reference if is_reference else tinygrad
         names.update((name, getattr(source, name)) for name in NAMES)
         names["dtypes"] = reference.DTYPES if is_reference else tinygrad.dtypes
         names["refused"] = reference.Refused if is_reference else Refused
+        names["np"] = reference.NumPy() if is_reference else np
+        beside = reference if is_reference else harness
+        names.update((name, getattr(beside, name)) for name in HARNESS)
         return names
 
     @contextmanager
@@ -141,8 +147,8 @@ class Program:
         """The program as a script that prints what it reads."""
         lines = HEADER.splitlines()
         text = "\n".join(x.text for x in self.statements)
-        if "refused()" not in text:
-            lines = lines[:6]
+        if not re.search(r"\b(refused|Output|%s)\b" % "|".join(HARNESS), text):
+            lines.remove("from test.fuzz_state.harness import *")
         lines += [f"{name} = {value or repr(ONE_DEVICE)}" for name, value in self.layouts.items()]
         if "Tensor.rand" in text:
             lines.append(f"Tensor.manual_seed({SEED})")

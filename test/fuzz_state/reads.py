@@ -7,7 +7,7 @@ from test.fuzz_state.generate import Generator, statement
 
 @statement("reads", 4)
 def read(g: Generator) -> None:
-    x = g.any_value()
+    x = g.any()
     if g.names[x].numel() == 1 and g.maybe():
         g.add(f"see({x}.item())")
     else:
@@ -26,7 +26,7 @@ def realize(g: Generator) -> None:
 
 @statement("reads")
 def read_a_derived_value(g: Generator) -> None:
-    x = g.any_value()
+    x = g.any()
     g.add(f"see({g.choose([f'({x} + 1).numpy()', f'{x}.sum().item()', f'({x} * 2).tolist()'])})")
 
 
@@ -34,7 +34,7 @@ def read_a_derived_value(g: Generator) -> None:
 def keep_an_array(g: Generator) -> None:
     """An array that was read keeps its values."""
     array = g.new_name("n")
-    g.add(f"{array} = {g.any_value()}.numpy()")
+    g.add(f"{array} = {g.any()}.numpy()")
     g.arrays.append(array)
 
 
@@ -49,4 +49,3 @@ def delete(g: Generator) -> None:
     if len(names) > 2:
         name = g.choose([x for x in names if x not in g.pinned])
         g.add(f"del {name}")
-        g.borrowed.pop(name, None)

@@ -6,10 +6,14 @@ A tensor is a map of indices into flat memory. Movement ops and `detach()` move 
 results are views whatever their strides: each sees all writes to the memory (`eager_views`). All
 other ops read values and make new memory (`eager_values`). A write through a tensor that is
 detached, or a leaf, changes the value and leaves its history as it was.
+
+`TinyJit` calls the function. What it made and did not keep is overwritten by its next call, so that
+a program may not read it any more. Arrays that share memory with a tensor are numpy's own.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace, TracebackType
 from typing import Any
@@ -19,7 +23,8 @@ import numpy as np
 
 import tinygrad
 from test.fuzz_state.eager_values import Values
-from test.fuzz_state.eager_views import Invalid, Refusal
+from test.fuzz_state.eager_views import Invalid, Memory, Refusal
+from test.fuzz_state.harness import reachable
 from test.fuzz_state.tape import Array, Node, Product, adjoints, check_exact
 
 DTYPES = SimpleNamespace(double=np.float64, float=np.float32, int=np.int32)
@@ -168,13 +173,66 @@ class Tensor(Values):
         return Tensor.of(np.full_like(self.value(), number))
 
     def to(self, layout: Any) -> Tensor:
-        """A copy. Programs move only new values, of which no view can tell a copy."""
+        """The tensor itself in its own layout; else a copy. Programs move only new values to a
+        given layout, of which no view can tell a copy.
+        """
+        return self if layout is OWN_LAYOUT else self.clone()
+
+    def shard(self, layout: Any) -> Tensor:
         return self.clone()
+
+    @property
+    def device(self) -> Any:
+        return OWN_LAYOUT
+
+    def to_(self, layout: Any) -> Tensor:
+        """Moves the tensor, and not its views. Whether it moves at all is not known, so these may
+        not be read any more.
+        """
+        if self.memory.node.has_history:
+            raise Invalid("a tensor with a history is moved")
+        if self.memory.is_result or self.memory.array is not None:
+            raise Invalid("a result, or an exported tensor, is moved")
+        old = self.memory
+        is_detached = self.is_detached
+        self._fill(Node(self.value().ravel()), self.shape)
+        self.is_detached = is_detached
+        old.overwritten = True
+        return self
+
+    # ---- memory that is shared with arrays ----
+
+    @classmethod
+    def from_dlpack(cls, array: Array) -> Tensor:
+        if not array.flags.c_contiguous:
+            raise Invalid("memory that has gaps is copied")
+        self = cls.of(array)
+        self.memory.array = array.reshape(-1)
+        return self
+
+    def exported(self) -> Array:
+        """An array in the same memory."""
+        if self.memory.node.has_history or self.memory.is_result:
+            raise Invalid("an array of a tensor that has a history, or is overwritten by a call")
+        return self.memory.exported(self.index)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         return Tensor.of(self.numpy())
 
     # ---- gradients ----
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.is_leaf
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        if wanted:
+            self.requires_grad_()
+        elif self.is_leaf:
+            self.memory.node, self.memory.leaf = Node(self.memory.node.value), None
+            self.is_leaf = False
+            LEAVES.discard(self)
 
     def requires_grad_(self) -> Tensor:
         if self.dtype == np.int32 or self.memory.node.has_history or not self.is_whole():
@@ -223,6 +281,7 @@ class Tensor(Values):
 
 
 LEAVES: WeakSet[Tensor] = WeakSet()
+OWN_LAYOUT = object()
 
 
 def fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
@@ -246,13 +305,74 @@ class Variable:
 
 
 class TinyJit:
-    """The function itself."""
+    """The function itself. Its next call overwrites the memory that it made, except for what it
+    left where code finds it.
+    """
 
     def __init__(self, function: Callable[..., Any], **kwargs: Any) -> None:
-        self.function = function
+        self.fxn = function
+        self.made: list[Memory] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+        made = self.made
+        if Memory.made is not None:
+            # a call by another function, of which the results are
+            result, self.made = self.fxn(*args, **kwargs), []
+        else:
+            Memory.made = []
+            try:
+                result = self.fxn(*args, **kwargs)
+                self.made = Memory.made
+            finally:
+                Memory.made = None
+            kept = {x.memory for x in reachable([self, args, kwargs], Tensor)}
+            self.made = [x for x in self.made if x not in kept]
+            for memory in self.made:
+                memory.is_result = True
+        for memory in made:
+            memory.overwritten = True
+        return result
 
     def reset(self) -> None:
         pass
+
+
+class NumPy:
+    """The module `numpy`, with arrays in the memory of tensors."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    @staticmethod
+    def from_dlpack(x: Any) -> Array:
+        return x.exported() if isinstance(x, Tensor) else np.from_dlpack(x)
+
+    @staticmethod
+    def asarray(x: Any, copy: bool | None = None) -> Array:
+        if not isinstance(x, Tensor):
+            return np.asarray(x, copy=copy)
+        return x.exported() if copy is False else x.numpy()
+
+
+# ---- what programs use of `harness`, for tensors that are computed at once by one thread ----
+
+
+def settle(names: dict[str, Any]) -> None:
+    pass
+
+
+def interrupted(number: int, when: str) -> contextlib.nullcontext[None]:
+    return contextlib.nullcontext()
+
+
+def at_once(*calls: Callable[[], Any]) -> None:
+    for call in calls:
+        call()
+
+
+def node_of(x: Tensor) -> Array:
+    return x.numpy()
+
+
+def content_of(node: Array) -> Array:
+    return node

@@ -1,5 +1,5 @@
 """Declares the statements of all groups."""
 
-from test.fuzz_state import creation, gradients, jit, reads, views, writes
+from test.fuzz_state import creation, gradients, jit, reads, sharing, views, writes
 
-__all__ = ["creation", "gradients", "jit", "reads", "views", "writes"]
+__all__ = ["creation", "gradients", "jit", "reads", "sharing", "views", "writes"]

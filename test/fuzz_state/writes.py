@@ -151,6 +151,12 @@ def replaced(g: Generator) -> None:
     g.add(f"{name}.replace({other})")
 
 
+@statement("writes", 0.4)
+def moved_in_place(g: Generator) -> None:
+    name = g.any(lambda x: not x.memory.is_result and x.memory.array is None)
+    g.add(f"{name}.{g.choose(['to_', 'shard_'])}({g.layout(g.names[name].shape)})")
+
+
 @statement("writes")
 def swapped(g: Generator) -> None:
     a, b = g.any(), g.any()
