@@ -214,7 +214,7 @@ class Generator:
         for _ in range(8 * length):
             if len(self.statements) - start >= length:
                 break
-            self.draw(self.choose([theme, theme, theme, *others, "creation", "values"]))
+            self.draw(self.choose([*[theme] * 5, *others, "creation", "values"]))
         self.group, self.drawn = "reads", ""
         names = self.tensors()
         self.rng.shuffle(names)
@@ -234,4 +234,4 @@ def _fits(layout: Layout | None, shape: Shape) -> bool:
 
 def random_program(rng: random.Random, groups: Sequence[str]) -> Program:
     """A program of a few statements."""
-    return Generator(rng).program(groups, rng.choice([3, 5, 6, 8, 10, 14]))
+    return Generator(rng).program(groups, rng.choice([3, 5, 6, 8, 10, 14, 20]))

@@ -19,9 +19,7 @@ from typing import Any, TypeVar
 from tinygrad import Tensor, ranks
 from tinygrad.execution.realize import BufferCopy, ExecItem
 
-__all__ = [
-    *("Output", "at_once", "content_of", "interrupted", "node_of", "refused", "settle"),
-]
+__all__ = ["Output", "at_once", "content_of", "interrupted", "node_of", "refused", "settle"]
 
 T = TypeVar("T")
 

@@ -1,9 +1,9 @@
 """Functions under `TinyJit`: what they reach, what they write, what they keep, and their calls.
 
-A function reaches tensors by arguments, cells, globals, attributes, keys and positions, some of them
-together with other functions, and between its calls these are written and exchanged. Its results
-are tensors of the program as others, until its next call, which may overwrite them: a program that
-reads them later is invalid in the reference.
+A function reaches tensors by arguments, cells, globals, attributes, keys and positions, some of
+them together with other functions, and between its calls these are written and exchanged. Its
+results are tensors of the program as others, until its next call, which may overwrite them: a
+program that reads them later is invalid in the reference.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ OBJECT_RESULTS = [
 # effects on Python objects, a fresh one of them, and what shows them
 EFFECTS = [
     ("{p}.append(1.0)", "[]", "len({p})"),
-    ("{p}.append(a)", "[]", "{p}[0].numpy(), len({p})"),
-    ("{p}[len({p})] = a", "{}", "{p}[len({p}) - 1].numpy(), len({p})"),
+    ("{p}.append(a)", "[]", "{p}[0].numpy()"),
+    ("{p}.append(a)", "[]", "len({p})"),
+    ("{p}[len({p})] = a", "{}", "{p}[len({p}) - 1].numpy()"),
     ("{p}.add(len({p}))", "set()", "len({p})"),
     ("{p}.k += 1", "SimpleNamespace(k=0)", "{p}.k"),
 ]
@@ -163,14 +164,20 @@ def tensor_inside(g: Generator, function: Function) -> str:
 
 def body_line(g: Generator, function: Function) -> str:
     """A line of the function; `a` is the tensor that it works on."""
-    options = ["a = a {op} {o}"] * 5 + ["a = a.flip(0)", "a = a.clone()", "a.realize()", "a += 1"]
+    options = ["a = a {op} {o}"] * 3 + ["a = a.flip(0)", "a = a.clone()", "a.realize()", "a += 1"]
     options += ["a[0] = 2", "v = a[:1]\nv += 1", "a = (a * 2).realize()", "{p} += 1"]
     options += ["{p}[{s}].assign({t}[{s}])", "{p}.assign({t})", "a = {c}"]
     if function.tensor_places():
         options += ["{w} += 1", "{w}.assign({w} {op} {o})", "{w}.assign({w} + 1).realize()"]
         options += ["{w}[0] = a[0]", "{w}[:1] += 2", "a = a + {w}[0]", "{w} = a + 1", "{w} = a"]
         options += ["{w} = {w} + 1", "{w}[{s}].assign({t}[{s}])", "{w}[{s}] = {t}[{s}]"]
-        options += ["{w}.assign({t})", "{w}.assign({c})", "{w}[{s}] += {t}[{s}]"]
+        options += [
+            "{w} += x",
+            "{w}.assign({w} + x)",
+            "{w}.assign({t})",
+            "{w}.assign({c})",
+            "{w}[{s}] += {t}[{s}]",
+        ]
         options += ["t = {t} {op} {o}\n{w}.assign(t)", "{w}.assign({w} + {t})"]
     numbers = [x.inside for x in function.places if x.is_number]
     if numbers:
@@ -199,7 +206,7 @@ def body_line(g: Generator, function: Function) -> str:
 
 def result(g: Generator, function: Function) -> str:
     """An expression for a result: a tensor, a view of it, an equal value, or another."""
-    x = g.choose(["a", tensor_inside(g, function)])
+    x = g.choose(["a", *[tensor_inside(g, function)] * 2])
     more = [f"{x}[:1]", f"{x}.sum()", f"{x} + {operand(g, function)}", copy_text(g, x)]
     return str(g.choose([x, x, x, copy_text(g, x), *more]))
 
@@ -466,7 +473,7 @@ def call_function(g: Generator, function: Function) -> None:
         if g.maybe(0.7):
             g.add(f"see({name}.numpy())")
     for shown in function.effects:
-        g.add(f"see(({shown}))")
+        g.add(f"see({shown})")
     if names and g.maybe(0.3):
         use_result(g, g.choose(names))
 
@@ -485,9 +492,11 @@ def use_result(g: Generator, name: str) -> None:
         g.add_new(g.choose([f"{name}[:1]", f"{name} + 1", f"{name}.flip(0)", f"{name}.detach()"]))
 
 
-@statement("jit", 6)
+@statement("jit", 10)
 def call(g: Generator) -> None:
-    call_function(g, g.choose(g.functions))
+    function = g.choose(g.functions)
+    for _ in range(g.number(1, 3)):
+        call_function(g, function)
 
 
 @statement("jit", 8)

@@ -13,8 +13,10 @@ from test.fuzzing.layouts import plainer
 
 # parts of a statement that a finding may not need, and what to put in their place
 SIMPLER = [
-    (r"\.realize\(\)$", ""),
-    (r"\.clone\(\)$", ""),
+    (r"\.(realize|clone|contiguous|contiguous_backward|detach)\(\)", ""),
+    (r"\((\w+) [+*] [01]\)", r"\1"),
+    (r"\(--(\w+)\)", r"\1"),
+    (r"\.to\((\w+)\.device\)", ""),
     (r", device=L\d", ""),
     (r", dtype=dtypes\.(float|double|int)", ""),
     (r" = \(?t\d+ [+*] \d\)?$", " = 1"),
@@ -50,9 +52,8 @@ def simpler_texts(text: str) -> Iterator[str]:
     for number in range(len(lines) - 1, 0, -1):
         yield "\n".join(lines[:number] + lines[number + 1 :])
     for pattern, simple in SIMPLER:
-        shorter = re.sub(pattern, simple, text)
-        if shorter != text:
-            yield shorter
+        for match in re.finditer(pattern, text):
+            yield text[: match.start()] + match.expand(simple) + text[match.end() :]
 
 
 def with_plainer_layouts(program: Program) -> Iterator[Program]:
