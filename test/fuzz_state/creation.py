@@ -57,8 +57,9 @@ def like_another(g: Generator) -> None:
 
 # expressions for a value equal to `x`, all but `detach` and the own layout new tensors
 COPIES = (
-    *("{x}.clone()", "({x} + 0)", "({x} * 1)", "{x}.contiguous()", "{x}.contiguous()", "(--{x})"),
-    *("{x}.contiguous_backward()", "{x}.detach()", "{x}.realize()", "{x}.to({x}.device)"),
+    *("{x}.clone()", "({x} + 0)", "({x} + 0)", "({x} * 1)", "(--{x})", "{x}.detach()"),
+    *("{x}.contiguous()", "{x}.contiguous()", "{x}.contiguous_backward()", "{x}.realize()"),
+    "{x}.to({x}.device)",
 )
 
 

@@ -51,6 +51,10 @@ class Memory:
             self._node = Node(self.array.copy())
         return self._node
 
+    @property
+    def dtype(self) -> Any:
+        return self._node.value.dtype
+
     @node.setter
     def node(self, node: Node) -> None:
         self._node = node
@@ -137,7 +141,7 @@ class Views:
 
     @property
     def dtype(self) -> Any:
-        return self.memory.node.value.dtype
+        return self.memory.dtype
 
     @property
     def repeats(self) -> bool:

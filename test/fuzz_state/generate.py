@@ -223,7 +223,9 @@ class Generator:
             # a place of a gradient may hold none
             with suppress(Unsuitable):
                 self.add(f"see({text}.numpy())")
-        settings = (("JIT_VERIFY", 1),) if self.functions and self.maybe(0.3) else ()
+        # a verified replay runs the function beside it, which other threads must not see
+        is_verifiable = self.functions and theme != "threads"
+        settings = (("JIT_VERIFY", 1),) if is_verifiable and self.maybe(0.2) else ()
         return Program(tuple(self.statements), self.layouts, settings)
 
 

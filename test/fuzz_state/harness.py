@@ -7,9 +7,11 @@ The reference has functions of the same names, for tensors that are computed at 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import signal
 import sys
 import threading
+import time
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -19,7 +21,16 @@ from typing import Any, TypeVar
 from tinygrad import Tensor, ranks
 from tinygrad.execution.realize import BufferCopy, ExecItem
 
-__all__ = ["Output", "at_once", "content_of", "interrupted", "node_of", "refused", "settle"]
+__all__ = [
+    "Output",
+    "at_once",
+    "content_of",
+    "interrupted",
+    "node_of",
+    "pause",
+    "refused",
+    "settle",
+]
 
 T = TypeVar("T")
 
@@ -101,7 +112,11 @@ def at_once(*calls: Callable[[], Any]) -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+        contexts = [contextvars.copy_context() for _ in calls]
+        threads = [
+            threading.Thread(target=context.run, args=(run, call))
+            for context, call in zip(contexts, calls)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -110,6 +125,11 @@ def at_once(*calls: Callable[[], Any]) -> None:
         sys.setswitchinterval(interval)
     if errors:
         raise errors[0]
+
+
+def pause() -> None:
+    """Lets other threads run."""
+    time.sleep(0.001)
 
 
 def settle(names: dict[str, Any]) -> None:

@@ -213,7 +213,7 @@ def result(g: Generator, function: Function) -> str:
 
 def results(g: Generator, function: Function) -> tuple[str, str]:
     """What the function returns, and the text that takes the tensors from a call."""
-    returned, taken = g.choose(OBJECT_RESULTS if g.maybe(0.1) else PLAIN_RESULTS)
+    returned, taken = g.choose(OBJECT_RESULTS if g.maybe(0.05) else PLAIN_RESULTS)
     return returned.format(result(g, function), result(g, function)), taken
 
 
@@ -273,7 +273,7 @@ def define(g: Generator) -> None:
         g.add(f"{box} = SimpleNamespace()")
         function.kept = f"{box}.kept"
     lines = [f"a = x {g.choose('+*')} {operand(g, function)}"]
-    if g.maybe(0.1):
+    if g.maybe(0.06):
         line, fresh, shown = g.choose(EFFECTS)
         log = g.new_name("P")
         g.add(f"{log} = {fresh}")
@@ -403,7 +403,11 @@ def define_a_counter(g: Generator) -> None:
         function.places.append(new_place(g, function, False))
         w = function.places[-1].inside
         lines.append(g.choose([f"{w} += x", f"{w}.assign({w} + x)", f"{w}[...] += x"]))
-    lines.insert(0, f"global {', '.join(g.pinned)}") if g.pinned else None
+    if g.maybe():
+        # where the other thread may come between
+        lines.insert(g.number(0, len(lines)), "pause()")
+    if g.pinned:
+        lines.insert(0, f"global {', '.join(sorted(g.pinned))}")
     lines.append(g.choose(["return x * 2", "return None", f"return {w}", f"return {w} + 0"]))
     g.add(f"@TinyJit\ndef {function.name}(x):\n{indented(lines)}")
     function.results = "CALL"
@@ -419,7 +423,12 @@ def call_at_once(g: Generator) -> None:
 
 
 def call_at_once_of(g: Generator, function: Function) -> None:
-    calls = [f"lambda: {function.name}({argument(g, function)})" for _ in range(2)]
+    # what the calls write is not among their arguments, whose values would depend on the order
+    written = {eval(x.outside, g.names).memory for f in g.functions for x in f.tensor_places()}
+    known = [x for x in same_kind(g, function) if g.names[x].memory not in written]
+    if not known or g.maybe(0.3):
+        known = [g.add_new(literal(g, function))]
+    calls = [f"lambda: {function.name}({g.choose(known)})" for _ in range(2)]
     g.add(f"at_once({', '.join(calls)})", is_call=True)
     g.add(f"see({g.choose(function.tensor_places()).outside}.numpy())")
 
@@ -474,13 +483,13 @@ def call_function(g: Generator, function: Function) -> None:
             g.add(f"see({name}.numpy())")
     for shown in function.effects:
         g.add(f"see({shown})")
-    if names and g.maybe(0.3):
+    if names and g.maybe(0.5):
         use_result(g, g.choose(names))
 
 
 def use_result(g: Generator, name: str) -> None:
     """A result is kept as a copy or as what is computed of it, viewed, or written."""
-    if g.maybe(0.4):
+    if g.maybe(0.6):
         g.add_new(copy_text(g, name))
     elif g.maybe():
         g.add(

@@ -35,7 +35,7 @@ SEED = 5
 NAMES = ("Tensor", "TinyJit", "Variable")
 
 # what the library and the reference each have one of
-HARNESS = ("at_once", "content_of", "interrupted", "node_of", "settle")
+HARNESS = ("at_once", "content_of", "interrupted", "node_of", "pause", "settle")
 
 HEADER = """\
 import copy

@@ -328,6 +328,8 @@ class TinyJit:
             kept = {x.memory for x in reachable([self, args, kwargs], Tensor)}
             self.made = [x for x in self.made if x not in kept]
             for memory in self.made:
+                # results have no history
+                memory.node = Node(memory.node.value)
                 memory.is_result = True
         for memory in made:
             memory.overwritten = True
@@ -368,6 +370,10 @@ def interrupted(number: int, when: str) -> contextlib.nullcontext[None]:
 def at_once(*calls: Callable[[], Any]) -> None:
     for call in calls:
         call()
+
+
+def pause() -> None:
+    pass
 
 
 def node_of(x: Tensor) -> Array:
