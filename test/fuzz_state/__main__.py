@@ -17,7 +17,7 @@ from test.fuzz_state.shrink import candidates
 from test.fuzzing.findings import Check, Finding
 from test.fuzzing.on_ranks import OnRanks
 from test.fuzzing.search import parser, search
-from tinygrad.settings import Context
+from tinygrad.settings import Context, ContextVar
 
 
 def main() -> None:
@@ -30,21 +30,34 @@ def main() -> None:
         default=[x for x in GROUPS if x not in UNUSUAL],
         help=f"only these groups of statements, as a,b; there are {', '.join(GROUPS)}",
     )
+    arguments.add_argument(
+        "--versions", action="store_true", help="versions of memory must keep their content"
+    )
+    arguments.add_argument(
+        "--policy-off",
+        action="store_true",
+        help="with STATE_POLICY=0: no search for readers that could be computed with a write",
+    )
     given = arguments.parse_args()
     unknown = set(given.groups) - set(GROUPS)
     if unknown:
         arguments.error(f"no groups {sorted(unknown)}; there are {', '.join(GROUPS)}")
     errors = Errors()
+    policy = {"STATE_POLICY": 0} if given.policy_off else {}
+    if not policy.keys() <= ContextVar.declared.keys():
+        arguments.error("the library has no setting STATE_POLICY")
 
-    def compare_and_count(program: Program) -> Finding[Program] | None:
-        return compare(program, errors)
+    def check(program: Program) -> Finding[Program] | None:
+        if given.strict:
+            return compare_strictly(program, given.versions)
+        return compare(program, errors, given.versions)
 
     def runs(seed: int) -> Iterator[tuple[Program, Check[Program]]]:
         program = random_program(random.Random(seed), given.groups)
         for placed in (program.on_one_device(), program):
-            yield placed, ranks.together(compare_strictly if given.strict else compare_and_count)
+            yield placed, ranks.together(check)
 
-    with Context(SPEC=2):
+    with Context(SPEC=2, **policy):
         found = search(runs, candidates, given)
     for key, count in errors.counts.most_common():
         print(f"# {count} of {errors.statements} statements: {key}\n{errors.examples[key]}\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from test.fuzz_state.program import NotRefused, Outcome, Program, run
+from test.fuzz_state.program import NotRefused, Outcome, Program, VersionChanged, run
 from test.fuzzing.findings import Finding, Invalid, difference_in_kind, failure
 
 
@@ -35,14 +35,16 @@ class Errors:
                 self.examples[key] = program.without(set(range(len(program.statements))) - keep)
 
 
-def compare(program: Program, errors: Errors | None = None) -> Finding[Program] | None:
+def compare(
+    program: Program, errors: Errors | None = None, has_versions: bool = False
+) -> Finding[Program] | None:
     """The first difference between the library and the reference; None if there is none.
 
     Raises:
         Invalid: the program does not run with the reference.
     """
     with program.context():
-        found = run(program)
+        found = run(program, has_versions=has_versions)
     if errors is not None:
         errors.add(program, found)
     expected = run(program, True, frozenset(found.skipped), found.end)
@@ -58,15 +60,16 @@ def compare(program: Program, errors: Errors | None = None) -> Finding[Program] 
     if found.failure is None or expected.failure is not None:
         # without what was skipped, the reference may not go on either
         return None
-    if isinstance(found.failure, NotRefused):
-        return Finding("not refused", str(found.failure), program)
+    kinds = {NotRefused: "not refused", VersionChanged: "changed version"}
+    if type(found.failure) in kinds:
+        return Finding(kinds[type(found.failure)], str(found.failure), program)
     return failure(found.failure, program)
 
 
-def compare_strictly(program: Program) -> Finding[Program] | None:
+def compare_strictly(program: Program, has_versions: bool = False) -> Finding[Program] | None:
     """As `compare`, with each documented error as a finding."""
     errors = Errors()
-    finding = compare(program, errors)
+    finding = compare(program, errors, has_versions)
     if finding is None and errors.counts:
         return Finding("refused", next(iter(errors.counts)), program)
     return finding

@@ -51,15 +51,15 @@ class Memory:
             self._node = Node(self.array.copy())
         return self._node
 
-    @property
-    def dtype(self) -> Any:
-        return self._node.value.dtype
-
     @node.setter
     def node(self, node: Node) -> None:
         self._node = node
         if self.array is not None:
             self.array[...] = node.value
+
+    @property
+    def dtype(self) -> Any:
+        return self._node.value.dtype
 
     def exported(self, index: Array) -> Array:
         """The elements at `index` as an array in the same memory.

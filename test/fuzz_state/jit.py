@@ -206,9 +206,9 @@ def body_line(g: Generator, function: Function) -> str:
 
 def result(g: Generator, function: Function) -> str:
     """An expression for a result: a tensor, a view of it, an equal value, or another."""
-    x = g.choose(["a", *[tensor_inside(g, function)] * 2])
-    more = [f"{x}[:1]", f"{x}.sum()", f"{x} + {operand(g, function)}", copy_text(g, x)]
-    return str(g.choose([x, x, x, copy_text(g, x), *more]))
+    x = g.choose(["a", *[tensor_inside(g, function)] * 3])
+    more = [f"{x}[:1]", f"{x}.sum()", f"{x} + {operand(g, function)}"]
+    return str(g.choose([x, x, x, *[copy_text(g, x) for _ in range(3)], *more]))
 
 
 def results(g: Generator, function: Function) -> tuple[str, str]:
@@ -469,7 +469,8 @@ def rows_of_a_table(g: Generator, function: Function) -> str:
     return f"{function.table}[{start}:{start + rows}]"
 
 
-def call_function(g: Generator, function: Function) -> None:
+def call_function(g: Generator, function: Function, kept: str = "") -> None:
+    """Adds a call, and what is done with its results: `kept` of the first RESULT, or anything."""
     text = function.results
     names = []
     while "RESULT" in text:
@@ -483,7 +484,9 @@ def call_function(g: Generator, function: Function) -> None:
             g.add(f"see({name}.numpy())")
     for shown in function.effects:
         g.add(f"see({shown})")
-    if names and g.maybe(0.5):
+    if names and kept:
+        g.add_new(kept.replace("RESULT", names[0]))
+    elif names and g.maybe(0.5):
         use_result(g, g.choose(names))
 
 
@@ -506,6 +509,15 @@ def call(g: Generator) -> None:
     function = g.choose(g.functions)
     for _ in range(g.number(1, 3)):
         call_function(g, function)
+
+
+@statement("jit", 12)
+def call_repeatedly(g: Generator) -> None:
+    """Calls, each result of which is kept in the same way, as by a loop."""
+    function = g.choose([x for x in g.functions if "RESULT" in x.results])
+    kept = copy_text(g, "RESULT")
+    for _ in range(g.number(3, 5)):
+        call_function(g, function, kept)
 
 
 @statement("jit", 8)

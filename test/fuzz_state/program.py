@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import tinygrad
-from test.fuzz_state import harness, reference
+from test.fuzz_state import harness, reference, versions
 from test.fuzzing.layouts import ONE_DEVICE, Layout
 from tinygrad.jit import JitError
 from tinygrad.settings import Context, ContextVar
@@ -87,6 +87,10 @@ class Outcome:
 
 class NotRefused(Exception):
     """The library ran a statement that it must refuse."""
+
+
+class VersionChanged(Exception):
+    """A statement changed the content of a version of memory."""
 
 
 class Refused:
@@ -163,13 +167,15 @@ def run(
     is_reference: bool = False,
     skipped: frozenset[int] = frozenset(),
     end: int | None = None,
+    has_versions: bool = False,
 ) -> Outcome:
     """Runs the statements one by one.
 
     A statement of the library that raises a documented error is skipped, and so are those that use
     what it would have bound. An error inside a captured function ends the run, and so does any
     other error, and any error of the reference. The reference leaves out the statements in
-    `skipped`, and ends after `end`.
+    `skipped`, and ends after `end`. If the library `has_versions`, a statement must not change the
+    content of one.
     """
     names, outcome = program.namespace(is_reference), Outcome()
     reference.LEAVES.clear()
@@ -181,6 +187,8 @@ def run(
         if number in skipped or needed & missing:
             outcome.skipped.add(number)
         else:
+            is_checked = has_versions and statement.drawn != "write_shared_memory"
+            before = versions.live_versions() if is_checked else {}
             try:
                 execute(statement.text, names)
             except Exception as error:
@@ -192,6 +200,10 @@ def run(
                 outcome.skipped.add(number)
                 if statement.is_call:
                     end = number
+            changed = versions.changed_versions(before) if is_checked else []
+            if changed:
+                outcome.failure, outcome.end = VersionChanged(statement.text, changed), number
+                return outcome
         missing = missing | bound if number in outcome.skipped else missing - bound
         if number == end:
             break
