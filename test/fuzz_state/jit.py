@@ -504,14 +504,14 @@ def use_result(g: Generator, name: str) -> None:
         g.add_new(g.choose([f"{name}[:1]", f"{name} + 1", f"{name}.flip(0)", f"{name}.detach()"]))
 
 
-@statement("jit", 10)
+@statement("jit", 8)
 def call(g: Generator) -> None:
     function = g.choose(g.functions)
     for _ in range(g.number(1, 3)):
         call_function(g, function)
 
 
-@statement("jit", 12)
+@statement("jit", 8)
 def call_repeatedly(g: Generator) -> None:
     """Calls, each result of which is kept in the same way, as by a loop."""
     function = g.choose([x for x in g.functions if "RESULT" in x.results])

@@ -200,6 +200,8 @@ class Tensor(Values):
         old.overwritten = True
         return self
 
+    shard_ = to_
+
     # ---- memory that is shared with arrays ----
 
     @classmethod

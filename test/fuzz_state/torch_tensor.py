@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from test.fuzz_state.program import Program, execute, plain
-from test.fuzz_state.reference import Invalid
+from test.fuzz_state.reference import OWN_LAYOUT, Invalid
 from test.fuzz_state.tape import Array
 
 DTYPES = SimpleNamespace(double=torch.float64, float=torch.float32, int=torch.int32)
@@ -185,9 +185,10 @@ class Tensor:
     # ---- new values ----
 
     def contiguous(self) -> Tensor:
-        if self.x.is_contiguous():
-            raise Invalid
-        return Tensor.of(self.x.contiguous())
+        """A copy, which PyTorch makes only of what is not contiguous."""
+        return Tensor.of(self.x.clone())
+
+    contiguous_backward = contiguous
 
     def cast(self, dtype: Any) -> Tensor:
         return Tensor.of(self.x.to(dtype))
@@ -224,7 +225,19 @@ class Tensor:
         return Tensor.of(self.x.relu())
 
     def to(self, layout: Any) -> Tensor:
-        return self.clone()
+        return self if layout is OWN_LAYOUT else self.contiguous()
+
+    def shard(self, layout: Any) -> Tensor:
+        return self.contiguous()
+
+    @property
+    def device(self) -> Any:
+        return OWN_LAYOUT
+
+    def to_(self, layout: Any) -> Tensor:
+        raise Lacking
+
+    shard_ = to_
 
     def __deepcopy__(self, memo: Any) -> Tensor:
         return Tensor.of(self.x.detach().clone())
