@@ -56,10 +56,12 @@ def compare(
             text = program.statements[number].text
             word = message.split()[0]
             kind = f"wrong {word}" if word in ("shape", "dtype") else "wrong value"
-            return Finding(kind, f"{text}: {message}", program)
+            return Finding(kind, f"{text}: {message}", program.up_to(number))
     if found.failure is None or expected.failure is not None:
         # without what was skipped, the reference may not go on either
         return None
+    assert found.end is not None, "a run that fails ends"
+    program = program.up_to(found.end)
     kinds = {NotRefused: "not refused", VersionChanged: "changed version"}
     if type(found.failure) in kinds:
         return Finding(kinds[type(found.failure)], str(found.failure), program)

@@ -113,8 +113,22 @@ class Program:
     layouts: Mapping[str, Layout | None]
     settings: tuple[tuple[str, int], ...] = ()
 
+    @classmethod
+    def of(cls, text: str, **layouts: Layout | None) -> Program:
+        """The program with this text, which names the layouts."""
+        lines, statements = text.splitlines(), []
+        for node in ast.parse(text).body:
+            decorators = getattr(node, "decorator_list", [])
+            start = min([node.lineno, *(x.lineno for x in decorators)])
+            statements.append(Statement("\n".join(lines[start - 1 : node.end_lineno]), ""))
+        return cls(tuple(statements), layouts)
+
     def on_one_device(self) -> Program:
         return replace(self, layouts=dict.fromkeys(self.layouts))
+
+    def up_to(self, number: int) -> Program:
+        """The program without the statements after this one."""
+        return replace(self, statements=self.statements[: number + 1])
 
     def without(self, numbers: Iterable[int]) -> Program:
         """The program without these statements."""

@@ -6,6 +6,7 @@ is compared with numpy's views, and with PyTorch where that is installed.
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -14,23 +15,24 @@ import pytest
 import test.fuzz_state.statements  # noqa: F401  declares all statements
 from test.fuzz_state import reference
 from test.fuzz_state.check import compare, difference
-from test.fuzz_state.generate import GROUPS, random_program
+from test.fuzz_state.generate import GROUPS, UNUSUAL, random_program
 from test.fuzz_state.program import Program, run
 from test.fuzz_state.shrink import candidates
 from test.fuzzing.findings import Finding, Invalid
 from test.fuzzing.shrink import shrink
 from tinygrad import Tensor
 
-# each group with the groups that its programs draw from
+# each theme with the groups that its programs draw from
 STATE = ["views", "writes", "reads"]
-DRAWN = {"state": STATE, "gradients": ["gradients", *STATE], "jit": ["jit", *STATE]}
+BESIDE = ["gradients", "jit", "exports", "interrupts", "threads"]
+DRAWN = {"views": STATE, "writes": STATE, **{theme: [theme, *STATE] for theme in BESIDE}}
 SLOW_SEEDS = [range(start, start + 100) for start in range(4, 204, 100)]
 
 
-def search(groups: list[str], seeds: range) -> Finding[Program] | None:
+def search(theme: str, seeds: range) -> Finding[Program] | None:
     """The first finding among the programs with these seeds, on one device and in layouts."""
     for seed in seeds:
-        program = random_program(random.Random(seed), groups)
+        program = random_program(random.Random(seed), DRAWN[theme], theme)
         for placed in (program.on_one_device(), program):
             try:
                 finding = compare(placed)
@@ -42,28 +44,28 @@ def search(groups: list[str], seeds: range) -> Finding[Program] | None:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("group", DRAWN)
-def test_random_programs(group: str) -> None:
-    finding = search(DRAWN[group], range(4))
+@pytest.mark.parametrize("theme", DRAWN)
+def test_random_programs(theme: str) -> None:
+    finding = search(theme, range(4))
     assert finding is None, str(finding)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", SLOW_SEEDS, ids=str)
-@pytest.mark.parametrize("group", DRAWN)
-def test_many_random_programs(group: str, seeds: range) -> None:
-    finding = search(DRAWN[group], seeds)
+@pytest.mark.parametrize("theme", DRAWN)
+def test_many_random_programs(theme: str, seeds: range) -> None:
+    finding = search(theme, seeds)
     assert finding is None, str(finding)
 
 
 @pytest.mark.slow
 def test_every_statement_is_drawn() -> None:
-    groups = [name for name in GROUPS if name not in ("creation", "values")]
     missing = {name for draws in GROUPS.values() for name in draws}
-    for seed in range(1000):
+    drawn = {**DRAWN, **{theme: [theme, *STATE] for theme in UNUSUAL}}
+    for seed, theme in itertools.product(range(200), drawn):
         if not missing:
             break
-        program = random_program(random.Random(seed), groups)
+        program = random_program(random.Random(seed), drawn[theme], theme)
         missing -= {x.drawn for x in program.statements}
     assert not missing
 
@@ -71,7 +73,7 @@ def test_every_statement_is_drawn() -> None:
 @pytest.mark.slow
 def test_a_view_that_is_a_copy_is_found_and_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tensor, "detach", Tensor.clone)
-    finding = search(STATE, range(200))
+    finding = search("views", range(200))
     assert finding is not None
     found = shrink(finding, compare, candidates, limit_s=10)
     assert found.kind == "wrong value"

@@ -1,0 +1,491 @@
+"""Programs that `test.fuzz_state` found to differ from the eager reference, by kind.
+
+Those of REFUSABLE kinds may be an error instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from test.fuzz_state.check import compare, compare_strictly
+from test.fuzz_state.program import Program
+from test.fuzzing.layouts import Layout
+
+TWO = Layout((2,), (0,), (0, 1))
+
+CAPTURED_WRITES = {
+    "return of a contiguous counter": """
+count = Tensor([0.0]).realize()
+@TinyJit
+def f(x):
+    count.assign(count + x)
+    return count.contiguous()
+a = f(Tensor([1.0])).clone()
+b = f(Tensor([1.0])).clone()
+c = f(Tensor([1.0])).clone()
+d = f(Tensor([1.0])).clone()
+see(d.numpy())
+see(count.numpy())
+""",
+    "return of a counter + 0": """
+count = Tensor([0.0]).realize()
+@TinyJit
+def f(x):
+    count.assign(count + x)
+    return count + 0
+a = f(Tensor([1.0])) + 1
+b = f(Tensor([1.0])) + 1
+c = f(Tensor([1.0])) + 1
+d = f(Tensor([1.0])) + 1
+see(d.numpy())
+see(count.numpy())
+""",
+    "a cell that another one equals": """
+w = Tensor.ones(1).contiguous().realize()
+e = (w + 0).realize()
+@TinyJit
+def f(x):
+    w.assign(w + x)
+    e.assign(e * 0 + w)
+    return w + 0
+a = f(Tensor([1.0])).clone()
+b = f(Tensor([1.0])).clone()
+c = f(Tensor([1.0])).clone()
+d = f(Tensor([1.0])).clone()
+see(w.numpy())
+""",
+    "two functions that write one cell": """
+w = Tensor([0.0]).realize()
+@TinyJit
+def f(x):
+    w.assign(w + x)
+    return w.contiguous()
+@TinyJit
+def g(x):
+    w.assign(w + x)
+    return w * 1
+one = Tensor([1.0]).realize()
+a, b = f(one).clone(), g(one).clone()
+c, d = f(one).clone(), g(one).clone()
+e, h = f(one).clone(), g(one).clone()
+i, j = f(one).clone(), g(one).clone()
+see(w.numpy())
+""",
+}
+SHARED_ARGUMENTS = {
+    "an argument + 0 is written": """
+@TinyJit
+def f(x):
+    x += 1
+    return x * 2
+a = Tensor([1.0]).realize()
+f(Tensor([0.0]).realize())
+f(a + 0)
+y = Tensor([0.0]).realize()
+f(y)
+f(y)
+see(y.numpy())
+""",
+    "an argument equals a cell that is written": """
+w = Tensor([6, -3]).realize()
+@TinyJit
+def f(x):
+    w.assign(w + 1)
+    return x + w
+f(Tensor([0, 0]))
+f(w)
+see(f(w * 1).numpy())
+see(w.numpy())
+""",
+    "a slice of a cell is written to itself by an argument": """
+c = Tensor([1.0, 2.0]).realize()
+@TinyJit
+def f(x):
+    c[1:2].assign(x[1:2])
+f(c)
+f(c)
+f(Tensor([5.0, 6.0]))
+see(c.numpy())
+""",
+    "a slice of a cell is written to an argument that equals one": """
+w = Tensor([5])
+y = Tensor([-3])
+@TinyJit
+def f(x):
+    x[0:1].assign(w[0:1])
+    w[:1] += 1
+    return x
+f(Tensor([0]).realize())
+f(y)
+see(f(y.contiguous()).numpy())
+""",
+    "a result is a view of a sharded cell and not of the argument": """
+w = Tensor([[2, 4], [9, 9], [2, 9], [1, 0]], device=L)
+@TinyJit
+def f(x):
+    return w[:1]
+f(w)
+f(w * 1)
+see(f(Tensor([[7, 8], [0, 7], [6, -2], [3, -3]], device=L)).numpy())
+""",
+    "a constant argument has views": """
+cache = Tensor.zeros(4, 2)
+row = cache[0]
+@TinyJit
+def f(x):
+    return x * 2
+f(cache)
+cache += 1
+row += 10
+see(cache.numpy())
+see(row.numpy())
+""",
+    "a constant cell is an argument and has views": """
+w = Tensor.zeros(1, 2)
+@TinyJit
+def f(x):
+    return w[:1]
+a = f(w + 1)
+b = f(w)
+b[:] = 7
+see(a.numpy())
+""",
+    "the last result is kept and written as an argument": """
+w = Tensor([[-3, -1], [5, 5]])
+def make(c):
+    @TinyJit
+    def f(x):
+        nonlocal c
+        a = x * w
+        x += 1
+        c = a
+        return a + w, a
+    return f
+f = make(Tensor([6]))
+p, r = f(Tensor([[6, -1], [5, 1]]))
+q, s = f(r.clone())
+t, u = f(s)
+see(s.numpy())
+""",
+    "a lazy argument is contiguous_backward": """
+w = Tensor.full((2, 1), 1.0)
+@TinyJit
+def f(x):
+    x.assign(x + w)
+x = Tensor([[6.0], [-1.0]]).clone().contiguous_backward()
+f(x)
+see(x.numpy())
+""",
+}
+EQUAL_VALUES = {
+    "contiguous of a lazily placed value": """
+x = Tensor([1.0, 2.0])
+k = x.contiguous()
+x[0] = 5
+see(k.numpy())
+""",
+    "contiguous of a detached value": """
+x = Tensor([1.0, 2.0]).realize()
+k = x.detach().contiguous().realize()
+x += 1
+x.realize()
+see(k.numpy())
+""",
+    "a write to contiguous of a detached value": """
+x = Tensor([1.0, 2.0]).realize()
+k = x.detach().contiguous()
+k[0] = 9
+see(x.numpy())
+""",
+    "contiguous_backward + 0": """
+x = Tensor([1.0, 2.0]).realize()
+k = x.contiguous_backward() + 0
+x[0] = 5
+see(k.numpy())
+""",
+    "contiguous of a detached result": """
+@TinyJit
+def f(x):
+    return x * x
+f(Tensor([1.0]))
+k = f(Tensor([2.0])).detach().contiguous()
+f(Tensor([3.0]))
+see(k.numpy())
+""",
+    "a result of symbolic size * 1": """
+n = Variable("n", 1, 4)
+@TinyJit
+def f(x):
+    return x + 1
+f(Tensor([1.0, 2.0, 3.0, 4.0]).realize()[:n.bind(1)])
+k = f(Tensor([5.0, 6.0, 7.0, 8.0]).realize()[:n.bind(2)]) * 1
+f(Tensor([0.0, 0.0, 0.0, 0.0]).realize()[:n.bind(3)])
+see(k.numpy())
+""",
+}
+INTERRUPTS = {
+    "a pending write": """
+x = Tensor([1, 2]).realize()
+x += 1
+with interrupted(0, "after"):
+    x.realize()
+see(x.numpy())
+""",
+    "a pending write that reads itself": """
+x = Tensor([1, 2, 5]).realize()
+x.assign(x.flip(0))
+with interrupted(1, "after"):
+    x.realize()
+see(x.numpy())
+""",
+    "a reader of a pending write": """
+x = Tensor([1, 2]).realize()
+y = x + 1
+x += 1
+with interrupted(0, "after"):
+    x.realize()
+see(y.numpy())
+see(x.numpy())
+""",
+    "one of two shards": """
+x = Tensor([1, 2, 3, 4], device=L).realize()
+x += 1
+with interrupted(1, "after"):
+    x.realize()
+see(x.numpy())
+""",
+}
+RESULTS = {
+    "in a dataclass": """
+@TinyJit
+def f(x):
+    return Output(x * 2)
+f(Tensor([1.0]))
+f(Tensor([2.0]))
+see(f(Tensor([3.0])).y.numpy())
+""",
+    "in a namespace": """
+@TinyJit
+def f(x):
+    return SimpleNamespace(y=(x, x * 2))
+f(Tensor([1.0]))
+f(Tensor([2.0]))
+a, b = f(Tensor([3.0])).y
+see(a.numpy())
+see(b.numpy())
+""",
+    "in a set": """
+@TinyJit
+def f(x):
+    return {x * 2}
+f(Tensor([1.0]))
+f(Tensor([2.0]))
+a, = f(Tensor([3.0]))
+see(a.numpy())
+""",
+    "in a deque": """
+@TinyJit
+def f(x):
+    return deque([x * 2])
+f(Tensor([1.0]))
+f(Tensor([2.0]))
+see(f(Tensor([3.0]))[0].numpy())
+""",
+    "in a generator": """
+@TinyJit
+def f(x):
+    return (y for y in [x * 2])
+a, = f(Tensor([1.0]))
+b, = f(Tensor([2.0]))
+c, = f(Tensor([3.0]))
+see(c.numpy())
+""",
+    "in a closure": """
+@TinyJit
+def f(x):
+    y = x * 2
+    return lambda: y
+f(Tensor([1.0]))
+f(Tensor([2.0]))
+see(f(Tensor([3.0]))().numpy())
+""",
+    "views of a kept tensor": """
+P = SimpleNamespace()
+@TinyJit
+def f(x):
+    P.kept = x * x
+    return P.kept[:1]
+a = f(Tensor([1.0, 0.0]))
+b = f(Tensor([2.0, 0.0]))
+c = f(Tensor([3.0, 0.0]))
+d = f(Tensor([4.0, 0.0]))
+see(c.numpy())
+""",
+    "without a history, at the first call too": """
+w = Tensor([4.0]).requires_grad_()
+@TinyJit
+def f(x):
+    (x * w).sum().backward()
+    w.assign(w.detach() - w.grad)
+    w.grad = None
+    return w * 2
+a = f(Tensor([1.0]))
+b = f(a)
+see(w.numpy())
+""",
+}
+EFFECTS = {
+    "a list of numbers": """
+log = []
+@TinyJit
+def f(x):
+    log.append(1.0)
+    return x
+f(Tensor([1.0]))
+f(Tensor([2.0]))
+f(Tensor([3.0]))
+see(len(log))
+""",
+    "a dict that grows": """
+seen = {}
+@TinyJit
+def f(x):
+    seen[len(seen)] = x * 2
+    return x
+f(Tensor([1.0]))
+f(Tensor([2.0]))
+f(Tensor([3.0]))
+see(len(seen))
+""",
+    "a set that grows": """
+seen = set()
+@TinyJit
+def f(x):
+    seen.add(len(seen))
+    return x
+f(Tensor([1.0]))
+f(Tensor([2.0]))
+f(Tensor([3.0]))
+see(len(seen))
+""",
+    "a weight that is frozen": """
+w, b = Tensor([1.0]).requires_grad_(), Tensor([3.0]).requires_grad_()
+@TinyJit
+def f(x):
+    (w * x + b).sum().backward()
+    for p in [w, b]:
+        if p.requires_grad:
+            p.assign(p.detach() - p.grad)
+            p.grad = None
+    return w + b
+one = Tensor([1.0]).realize()
+f(one)
+f(one)
+f(one)
+w.requires_grad = False
+f(one)
+see(w.numpy())
+""",
+}
+EXPORTS = {
+    "a write of another tensor is not seen": """
+a = Tensor([1.0, 2.0]).realize()
+x = a.contiguous().realize()
+array = np.from_dlpack(x)
+a[0] = 9
+settle(globals())
+see(array)
+""",
+    "a write through the array is seen": """
+a = Tensor([1.0, 2.0]).realize()
+x = (a + 0).realize()
+array = np.from_dlpack(x)
+x.assign(Tensor([5.0, 6.0]))
+settle(globals())
+see(array)
+array[1] = 7
+see(x.numpy())
+see(a.numpy())
+""",
+    "an equal value of exported memory": """
+x = Tensor([1.0, 2.0]).realize()
+array = np.from_dlpack(x)
+y = x + 0
+settle(globals())
+array[0] = 5
+see(y.numpy())
+""",
+    "an equal value of foreign memory": """
+array = np.array([1.0, 2.0], dtype=np.float32)
+x = Tensor.from_dlpack(array)
+y = x.contiguous()
+settle(globals())
+array[0] = 5
+see(y.numpy())
+""",
+    "a view in memory of its own": """
+x = Tensor([1.0])
+array = np.asarray(x, copy=False)
+y = x.expand(3)[2:3:2]
+y.realize()
+settle(globals())
+array[0] = 5
+see(y.numpy())
+""",
+}
+THREADS = {
+    "first calls": """
+w = Tensor([0]).realize()
+one = Tensor([1]).realize()
+@TinyJit
+def f(x):
+    w.assign(w + x)
+    pause()
+    w.assign(w + x)
+    return w + 0
+at_once(lambda: f(one), lambda: f(one))
+at_once(lambda: f(one), lambda: f(one))
+at_once(lambda: f(one), lambda: f(one))
+see(w.numpy())
+""",
+}
+KINDS = {
+    "captured writes": CAPTURED_WRITES,
+    "shared arguments": SHARED_ARGUMENTS,
+    "equal values": EQUAL_VALUES,
+    "interrupts": INTERRUPTS,
+    "results": RESULTS,
+    "effects": EFFECTS,
+    "exports": EXPORTS,
+    "threads": THREADS,
+}
+# kinds of programs that may be refused instead
+REFUSABLE = {"results", "effects", "threads"}
+# kinds of programs that are wrong today
+WRONG = {
+    "captured writes": "a captured function moves what it writes if its result equals that",
+    "shared arguments": "a replay takes memory that arguments share for that of another tensor",
+    "equal values": "a value that equals another one follows its writes",
+    "interrupts": "a write runs twice if it is interrupted before it is noted",
+    "results": "results in objects, views of kept tensors and first results differ from later ones",
+    "effects": "effects on Python objects, and frozen weights, are not noticed",
+    "exports": "tensors do not own the memory that they share with arrays",
+    "threads": "two threads run a function that is not captured yet at once",
+}
+
+
+def cases() -> Iterator[Any]:
+    for kind, programs in KINDS.items():
+        wrong = [pytest.mark.xfail(reason=WRONG[kind], strict=True)] if kind in WRONG else []
+        for name, text in programs.items():
+            yield pytest.param(kind, text.strip(), marks=wrong, id=f"{kind}: {name}")
+
+
+@pytest.mark.parametrize("kind, text", [*cases()])
+def test_programs_give_what_the_reference_gives(kind: str, text: str) -> None:
+    check = compare if kind in REFUSABLE else compare_strictly
+    finding = check(Program.of(text, L=TWO))
+    assert finding is None, str(finding)
