@@ -17,17 +17,21 @@ from test.fuzz_state.shrink import candidates
 from test.fuzzing.findings import Check, Finding
 from test.fuzzing.on_ranks import OnRanks
 from test.fuzzing.search import parser, search
+from tinygrad.ranks import size
 from tinygrad.settings import Context, ContextVar
 
 
 def main() -> None:
     ranks = OnRanks()
     arguments = parser("fuzz_state", __doc__)
+    # an array is in the memory of one rank
+    left_out = UNUSUAL | {"exports"} if size() > 1 else UNUSUAL
+    usual = [x for x in GROUPS if x not in left_out]
     arguments.add_argument("--strict", action="store_true", help="errors are findings too")
     arguments.add_argument(
         "--groups",
         type=lambda x: x.split(","),
-        default=[x for x in GROUPS if x not in UNUSUAL],
+        default=usual,
         help=f"only these groups of statements, as a,b; there are {', '.join(GROUPS)}",
     )
     arguments.add_argument(

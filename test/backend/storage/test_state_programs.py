@@ -8,24 +8,31 @@ from __future__ import annotations
 
 import itertools
 import random
+import textwrap
 
 import numpy as np
 import pytest
 
 import test.fuzz_state.statements  # noqa: F401  declares all statements
+from test.devices import only_one_process
 from test.fuzz_state import reference
 from test.fuzz_state.check import compare, difference
 from test.fuzz_state.generate import GROUPS, UNUSUAL, random_program
-from test.fuzz_state.program import Program, run
+from test.fuzz_state.harness import interrupted
+from test.fuzz_state.mutants import MUTANTS, noticed
+from test.fuzz_state.program import Program, execute, run
 from test.fuzz_state.shrink import candidates
 from test.fuzzing.findings import Finding, Invalid
 from test.fuzzing.shrink import shrink
-from tinygrad import Tensor
+from tinygrad import GlobalCounters, Tensor, ranks
 
 # each theme with the groups that its programs draw from
 STATE = ["views", "writes", "reads"]
 BESIDE = ["gradients", "jit", "exports", "interrupts", "threads"]
 DRAWN = {"views": STATE, "writes": STATE, **{theme: [theme, *STATE] for theme in BESIDE}}
+if ranks.size() > 1:
+    # an array is in the memory of one rank
+    del DRAWN["exports"]
 SLOW_SEEDS = [range(start, start + 100) for start in range(4, 204, 100)]
 
 
@@ -83,7 +90,77 @@ def test_a_view_that_is_a_copy_is_found_and_reduced(monkeypatch: pytest.MonkeyPa
     assert len(drawn) <= 5
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_are_noticed(name: str) -> None:
+    assert noticed(MUTANTS[name], limit_s=60) is not None
+
+
+@only_one_process("a rank is not interrupted by itself")
+@pytest.mark.parametrize("when, count", [("before", 0), ("after", 1)])
+def test_an_item_is_interrupted_before_or_after_it_runs(when: str, count: int) -> None:
+    x = Tensor([1, 2]).realize()
+    GlobalCounters.reset()
+    with interrupted(0, when):
+        (x + 1).realize()
+        pytest.fail("not interrupted")
+    assert GlobalCounters.kernel_count == count
+    assert (x + 1).tolist() == [2, 3]
+
+
 # ---- the reference ----
+
+
+def test_results_of_the_reference_are_invalid_after_the_next_call() -> None:
+    count, kept = reference.Tensor([0]), []
+    names = {"see": None, "count": count, "kept": kept, "TinyJit": reference.TinyJit}
+    text = """
+        @TinyJit
+        def f(x):
+            count.assign(count + x)
+            kept.append(x * 3)
+            return count, x * 2, kept[-1]
+    """
+    execute(textwrap.dedent(text), names)
+    cell, value, held = names["f"](reference.Tensor([1]))
+    view, copy = value[:], value.clone()
+    assert value.tolist() == [2]
+    names["f"](reference.Tensor([5]))
+    for stale in (value, view):
+        with pytest.raises(reference.Invalid, match="overwritten"):
+            stale.tolist()
+    # a cell, what the function keeps, and a copy stay what they are
+    assert (cell.tolist(), held.tolist(), copy.tolist()) == ([6], [3], [2])
+
+
+def test_arrays_of_the_reference_share_memory() -> None:
+    x = reference.Tensor([[1, 2, 3], [4, 5, 6]])
+    equal, view = x + 0, x[:, ::2]
+    array = reference.NumPy.from_dlpack(view)
+    x += 1
+    np.testing.assert_array_equal(array, [[2, 4], [5, 7]])
+    array[0] = 9
+    assert x.tolist() == [[9, 3, 9], [5, 6, 7]]
+    assert equal.tolist() == [[1, 2, 3], [4, 5, 6]]
+    with pytest.raises(reference.Invalid, match="strides"):
+        reference.NumPy.from_dlpack(x.flip(0))
+    foreign = np.array([1.0, 2.0])
+    y = reference.Tensor.from_dlpack(foreign)
+    y *= 2
+    foreign += 1
+    assert (foreign.tolist(), y.tolist()) == ([3, 5], [3, 5])
+
+
+def test_frozen_leaves_of_the_reference_have_no_gradient() -> None:
+    w, b = (reference.Tensor([1.0]).requires_grad_() for _ in range(2))
+    w.requires_grad = False
+    (w * 2 + b).sum().backward()
+    assert w.grad is None
+    assert b.grad is not None
+    w.requires_grad = True
+    (w * 2).sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [2]
 
 
 def test_views_of_the_reference_are_views_as_in_numpy() -> None:
