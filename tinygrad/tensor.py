@@ -137,7 +137,9 @@ class Tensor(
         """
         dtype = to_dtype(kwargs.pop("dtype", dtypes.default_float))
         device = Device.canonicalize(kwargs.pop("device", None))
-        return cls(foreign_node(ptr, shape, dtype, device), **kwargs)
+        new = cls(foreign_node(ptr, shape, dtype, device), **kwargs)
+        new._own_memory()
+        return new
 
     @classmethod
     def from_url(cls, url: str, gunzip: bool = False, **kwargs: Any) -> Self:

@@ -40,6 +40,7 @@ class Buffer:
         "dtype",
         "offset",
         "options",
+        "outside",
         "owner",
         "size",
         "versions",
@@ -66,6 +67,8 @@ class Buffer:
             assert offset >= 0 and offset + self.nbytes <= base.nbytes, "a view exceeds its base"
         self.base: Buffer | None = base
         self.offset: int = offset
+        # whether code outside can write it
+        self.outside: bool = options is not None and options.external_ptr is not None
         # of a base: what has its content (`execution.versions`), and what writes it in place
         self.versions: list[weakref.ref[Any]] | None = None
         self.owner: weakref.ref[Any] | None = None
@@ -258,6 +261,8 @@ class MultiBuffer:
     """
 
     __slots__ = ("__weakref__", "_remote", "bufs", "devices", "dtype", "owner", "size", "versions")
+
+    outside = False
 
     def __init__(
         self,

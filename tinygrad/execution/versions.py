@@ -57,6 +57,18 @@ def versions_in(memory: Iterable[Base]) -> list[UOp]:
     return list(found)
 
 
+def named_among(memory: Iterable[Base]) -> list[Base]:
+    """The memory among `memory` whose content somebody has asked for and may still read."""
+    found: list[Base] = []
+    for base in memory:
+        if base.versions:
+            if any(ref() is not None for ref in base.versions):
+                found.append(base)
+            else:
+                base.versions = None
+    return found
+
+
 def forget_version(node: UOp) -> None:
     """Note that the content of a BUFFER node is no longer in its memory."""
     for base in bases_of(node.memory):

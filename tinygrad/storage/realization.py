@@ -19,7 +19,7 @@ from tinygrad.garbage import no_garbage
 from tinygrad.gradient import carry_over
 from tinygrad.schedule.canonical import BindingConflict
 from tinygrad.settings import Context
-from tinygrad.storage.aliases import set_whole, whole_tensor
+from tinygrad.storage.aliases import set_whole, whole_tensor, whole_value
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.gate import make_writable
 from tinygrad.storage.gradients.grad_mode import Leaf
@@ -204,8 +204,11 @@ def overwrite(memory: Collection[UOp]) -> None:
 
 
 @exclusive
-def own_memory(tensor: TensorBase) -> None:
-    """Let a tensor and its views be in memory that they alone write, so that it stays there."""
+def own_memory(tensor: TensorBase, for_outside: bool = False) -> None:
+    """Let a tensor and its views be in memory that they alone write, so that it stays there.
+
+    If it is `for_outside`, code outside may read and write it from now on.
+    """
     whole = whole_tensor(tensor)
     if is_constant(whole.uop):
         store_constant(whole)
@@ -214,7 +217,12 @@ def own_memory(tensor: TensorBase) -> None:
     if base.op is Ops.BUFFER and not tensor._own_cell().owns(base):
         set_whole(whole, in_own_memory(whole.uop))
         realize_all((whole,))
-        tensor._own_cell().owns(view_base(whole.uop))
+        base = view_base(whole.uop)
+        tensor._own_cell().owns(base)
+    if tensor._steps:
+        tensor._forget_node()
+    for memory in bases_of(base.memory) if for_outside and base.memory is not None else ():
+        memory.outside = True
 
 
 def nodes_to_compute(tensors: Any) -> list[UOp]:
@@ -225,8 +233,11 @@ def nodes_to_compute(tensors: Any) -> list[UOp]:
         if x.uop.op is not Ops.BUFFER and is_constant(x.uop) and not is_uniform(x.uop):
             store_constant(x)
         base = movement_base(x.uop)
-        if base.op is Ops.BUFFER and not base.is_realized:
-            storage_of(base).ensure_allocated()
+        if base.op is Ops.BUFFER:
+            if base.memory is None:
+                storage_of(base).ensure_allocated()
+            elif _is_outside(base, x):
+                set_whole(x, in_own_memory(whole_value(x)))
     return _missing(tensors)
 
 
@@ -240,6 +251,15 @@ def _missing(tensors: Any) -> list[UOp]:
             if write.op is Ops.ASSIGN:
                 found.append(write)
     return list(dict.fromkeys(found))
+
+
+def _is_outside(base: UOp, tensor: TensorBase) -> bool:
+    """Whether code outside can write the memory of a BUFFER, which another tensor owns."""
+    memory = bases_of(base.memory)
+    if not memory[0].outside:
+        return False
+    owner = memory[0].owner
+    return owner is None or owner() is not tensor._cell
 
 
 def _is_computed(node: UOp) -> bool:

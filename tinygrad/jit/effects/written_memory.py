@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tinygrad.device import Buffer, RemoteBuffer
-from tinygrad.execution.versions import Base, bases_of, versions_in
+from tinygrad.execution.versions import Base, bases_of, named_among, versions_in
 from tinygrad.jit.inputs import Inputs
 from tinygrad.settings import STATE_POLICY
 from tinygrad.storage.gate import make_writable
@@ -41,7 +41,7 @@ class WrittenMemory:
 
     def make_writable(self, inputs: Inputs) -> None:
         """Let nobody read the content of what a replay with `inputs` writes."""
-        bases = [base for base in self._bases if base.versions]
+        bases = named_among(self._bases)
         if self.inputs and (inputs.signature, inputs.shared) == self._kind:
             bases += [x for i in self.inputs for x in bases_of(inputs.memories[i].memory)]
         if not bases:

@@ -18,8 +18,7 @@ from tinygrad.sharding import Sharding
 from tinygrad.storage.host import dlpack
 from tinygrad.storage.host.arrays import shared_node
 from tinygrad.storage.host.values import view_array
-from tinygrad.storage.realization import store_constant
-from tinygrad.storage.views import is_uniform
+from tinygrad.storage.realization import own_memory
 from tinygrad.uop.device_value import DeviceLike
 
 # numpy's functions that Python's operators call, by the name of the method
@@ -74,7 +73,9 @@ class InterchangeMixin(ConversionMixin):
         [1.0, 1.0]
         """
         stored, dtype = dlpack.from_capsule(_capsule_of(x))
-        return cls._created(shared_node(stored, dtype, copy), device)
+        new = cls._created(shared_node(stored, dtype, copy), device)
+        new._own_memory()
+        return new
 
     def __dlpack__(
         self,
@@ -151,8 +152,7 @@ class InterchangeMixin(ConversionMixin):
         if 0 in self.shape:
             return np.empty(self.shape, to_numpy_dtype(self.dtype))
         check_readable(self.uop)
-        if is_uniform(self.uop):
-            store_constant(self)
+        own_memory(self, for_outside=True)
         return view_array(self.realize().uop)
 
     def _check_addressable(self) -> None:

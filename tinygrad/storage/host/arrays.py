@@ -216,7 +216,9 @@ def shared_node(stored: Array, dtype: DType, copy: bool | None) -> UOp:
         own = np.array(stored, order="C")
         return memory_node(_bytes_of(own), own.shape, dtype, "CPU")
     back = tuple(order.index(axis) for axis in range(stored.ndim))
-    return memory_node(_bytes_of(dense), dense.shape, dtype, "CPU").permute(back)
+    node = memory_node(_bytes_of(dense), dense.shape, dtype, "CPU")
+    node.buffer.outside = True
+    return node.permute(back)
 
 
 def foreign_node(address: int, shape: Sequence[int], dtype: DType, device: str) -> UOp:
