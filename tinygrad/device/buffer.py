@@ -7,6 +7,7 @@ device of a sharded value. `copy_buffer` copies between buffers on any two devic
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 

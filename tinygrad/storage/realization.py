@@ -26,7 +26,7 @@ from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.gradients.history import histories
 from tinygrad.storage.gradients.partial_gradients import values_to_compute
 from tinygrad.storage.host.shards import shard_on_host
-from tinygrad.storage.live_tensors import Cell, TensorBase, known_node, live_tensors
+from tinygrad.storage.live_tensors import TensorBase, known_node, live_tensors
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.put_back import PutBack
@@ -319,14 +319,14 @@ def replace_nodes(
     done = dict(table)
     table = {**superseded, **table}
     overwritten = _numbers_of_writes(table, stores)
-    for x, path in paths:
+    for x, _ in paths:
         old = x.uop
         if old not in changed:
             continue
         new = done[old] if old in done else rebuilt(old, changed, done, overwritten)
         if new is not old:
             x.uop = new
-            if x.__class__ is not Cell and isinstance(x._requires_grad, Leaf):
+            if isinstance(x, TensorBase) and isinstance(x._requires_grad, Leaf):
                 # values that were computed from a leaf have its gradient, so it stays in its memory
                 x._own_memory()
     carry_over(done)

@@ -7,6 +7,7 @@ replacements.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from tinygrad.storage.views import view_base
 from tinygrad.uop import Ops
@@ -17,7 +18,7 @@ def rebuilt(
     root: UOp,
     changed: Collection[UOp],
     done: dict[UOp, UOp],
-    overwritten: Mapping[UOp, tuple[UOp, int]] = {},  # noqa: B006
+    overwritten: Mapping[UOp, tuple[UOp, int]] = MappingProxyType({}),
 ) -> UOp:
     """`root` with the keys of `done` replaced. Only nodes in `changed` are above a key; their
     rebuilt forms are added to `done`.
