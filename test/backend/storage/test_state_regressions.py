@@ -465,7 +465,7 @@ KINDS = {
 }
 # kinds of programs that may be refused instead
 REFUSABLE = {"results", "effects", "threads"}
-# kinds of programs that are wrong today
+# kinds, or programs as "kind: name", that are wrong today
 WRONG = {
     "captured writes": "a captured function moves what it writes if its result equals that",
     "shared arguments": "a replay takes memory that arguments share for that of another tensor",
@@ -479,14 +479,15 @@ WRONG = {
 
 
 def cases() -> Iterator[Any]:
+    one_process = only_one_process("arrays, Ctrl-C and threads are of one")
     for kind, programs in KINDS.items():
-        marks = [only_one_process("arrays, Ctrl-C and threads are of one")]
-        if kind not in {"exports", "interrupts", "threads"}:
-            marks.clear()
-        if kind in WRONG:
-            # threads may happen not to meet
-            marks.append(pytest.mark.xfail(reason=WRONG[kind], strict=kind != "threads"))
+        is_local = kind in {"exports", "interrupts", "threads"}
         for name, text in programs.items():
+            marks = [one_process] if is_local else []
+            reason = WRONG.get(f"{kind}: {name}", WRONG.get(kind))
+            if reason is not None:
+                # threads may happen not to meet
+                marks.append(pytest.mark.xfail(reason=reason, strict=kind != "threads"))
             yield pytest.param(kind, text.strip(), marks=marks, id=f"{kind}: {name}")
 
 
