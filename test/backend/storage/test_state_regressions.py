@@ -453,7 +453,35 @@ at_once(lambda: f(one), lambda: f(one))
 see(w.numpy())
 """,
 }
+LAZY_ARGUMENTS = {
+    "an equal value of a pending write": """
+@TinyJit
+def f(x):
+    return x * 2
+@TinyJit
+def g(x):
+    return x * 3
+x = Tensor([1, 2]).realize()
+f(x)
+r = f(x)
+r.assign(Tensor([5, 6]))
+see(g(r.detach().contiguous()).numpy())
+""",
+    "an equal value of a lazy copy is written": """
+@TinyJit
+def f(x):
+    x[1:2].assign(x[1:2] + 2)
+    return x + 1
+x = Tensor([1, 2]).realize()
+k = x.clone()
+f(Tensor([1, 2]).realize())
+f(Tensor([1, 2]).realize())
+f(k.contiguous())
+see(k.numpy())
+""",
+}
 KINDS = {
+    "lazy arguments": LAZY_ARGUMENTS,
     "captured writes": CAPTURED_WRITES,
     "shared arguments": SHARED_ARGUMENTS,
     "equal values": EQUAL_VALUES,
