@@ -159,7 +159,10 @@ def _let_go(schedule: Schedule) -> tuple[list[UOp], list[UOp]]:
     schedule.clear()
     if stored:
         del store
-    make_writable([base for found, _ in memory for base in bases_of(found)])
+    make_writable(
+        [base for found, _ in memory for base in bases_of(found)],
+        {view_base(node) for node in outputs},
+    )
     for content, (found, tokens) in zip(stored, memory, strict=True):
         bind_memory(content, found, tokens)
     return outputs, stored

@@ -130,6 +130,7 @@ def _steps_to(view: UOp) -> list[ViewStep]:
     """The steps from a BUFFER to a view of it."""
     steps: list[ViewStep] = []
     while view.op is not Ops.BUFFER:
-        steps.append((view.op, view.dtype if view.op is Ops.BITCAST else view.arg))
+        if view.op is not Ops.CONTIGUOUS_BACKWARD:
+            steps.append((view.op, view.dtype if view.op is Ops.BITCAST else view.arg))
         view = view.src[0]
     return steps[::-1]
