@@ -347,6 +347,8 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or default, "tinygrad-sharding")
 
 
+ENVIRONMENT = os.environ
+"""The variables of the process, for captured functions that read them."""
 CI = bool(os.environ.get("CI"))
 """Whether this runs in continuous integration: its services set CI."""
 OSX = platform.system() == "Darwin"

@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tinygrad.device import Buffer, MultiBuffer, RemoteBuffer, copy_buffer
+from tinygrad.dtype import DType
 from tinygrad.execution.versions import (
     Memory,
     bases_of,
@@ -22,7 +23,6 @@ from tinygrad.execution.versions import (
     versions_in,
 )
 from tinygrad.execution.wire import current_wire
-from tinygrad.dtype import DType
 from tinygrad.settings import SPEC
 from tinygrad.sharding import Sharding, current_local_devices, is_on_host, max_shape
 from tinygrad.uop.device_value import device_names, is_file
@@ -91,7 +91,10 @@ def name_content(
     """
     kind = arg.device, arg.shape, dtype
     for node in versions_in(bases_of(memory)[:1]):
-        if is_same_memory(node.memory, memory) and (node.arg.device, node.arg.shape, node.dtype) == kind:
+        if (
+            is_same_memory(node.memory, memory)
+            and (node.arg.device, node.arg.shape, node.dtype) == kind
+        ):
             return node
     return bind_memory(UOp.new_buffer(*kind), memory, tokens)
 

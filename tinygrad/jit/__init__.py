@@ -2,6 +2,7 @@
 
 tiny_jit.py    the public class: run, capture, replay, capture again
 captured.py    one capture: its items, its result, and a replay of it
+containers.py  lists, dicts, dataclasses and the like: their leaves, and copies of them
 inputs.py      the arguments of a call, and its signature
 slices.py      arguments that are contiguous slices of memory
 environment/   what the function reaches besides its arguments, and guards of it
@@ -13,6 +14,8 @@ pickling.py    captures as bytes
 """
 
 from tinygrad.execution.capture import JitError
+from tinygrad.jit.containers import register_container
+from tinygrad.jit.effects.python_state import RecaptureWarning
 from tinygrad.jit.tiny_jit import TinyJit
 
-__all__ = ["JitError", "TinyJit"]
+__all__ = ["JitError", "RecaptureWarning", "TinyJit", "register_container"]

@@ -129,9 +129,15 @@ class CapturedJit(Generic[R]):
         if known.signature != inputs.signature:
             # other kinds of tensors are an error
             return not differs_in_views(known.signature, inputs.signature)
+        if known.outline != inputs.outline:
+            return False
         if known.shared != inputs.shared:
             return False
         return known.places == inputs.places or self._takes_slices
+
+    def changed_paths(self) -> list[str]:
+        """The places of other Python values than those that the function found."""
+        return [] if self._closure is None else self._closure.changed_paths()
 
     @cached_property
     def _takes_slices(self) -> bool:
@@ -179,6 +185,7 @@ class CapturedJit(Generic[R]):
         for symbolic, values in self._ranges.items():
             symbolic.check(values | inputs.values)
         if inputs.memories:
+            inputs.own(self.written_inputs)
             self._copy_overwritten_inputs(inputs)
         call = self._outcome.prepare(inputs)
         self._written.make_writable(inputs)

@@ -8,30 +8,26 @@ realized before a replay.
 
 from __future__ import annotations
 
-import gc
 import weakref
-from collections import deque
-from collections.abc import Collection, Container, Iterable, Iterator
-from contextvars import ContextVar
+from collections.abc import Collection, Container, Iterable
 from typing import Any
 
 from tinygrad.device import Buffer
 from tinygrad.execution.buffers import memory_of
 from tinygrad.execution.capture import JitError
+from tinygrad.jit.containers import tensors_in
 from tinygrad.jit.effects.known_memory import KnownMemory, KnownTensor, StoredTensor
 from tinygrad.jit.effects.recording import Recording, has_pending_write
 from tinygrad.jit.environment.guards import Guards
+from tinygrad.jit.environment.inspection import reached_from
 from tinygrad.jit.environment.links import Link
 from tinygrad.jit.environment.survey import SCALARS, Survey
-from tinygrad.jit.inputs import Inputs, tensors_in
+from tinygrad.jit.inputs import Inputs
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_in_memory, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
 from tinygrad.uop.user_line import find_user_line
-
-# the maximum number of objects searched for a tensor that no link leads to
-_MAX_SEARCHED = 100_000
 
 
 class Closure:
@@ -65,33 +61,35 @@ class Closure:
         # a lazy tensor may be used too, if what it reads is
         lazy = recording.lazy_reading(touched - written, named)
         if hidden or lazy:
-            reached, further = _reached_by_attributes(recording, hidden, lazy)
+            found_there, further = _reached_by_attributes(recording, hidden, lazy)
             links += further
-            named |= reached
-            hidden = {key: x for key, x in hidden.items() if key not in reached}
+            named |= found_there
+            hidden = {key: x for key, x in hidden.items() if key not in found_there}
         self._is_rebound |= any(map(found.is_moved, (*named.values(), *hidden.values())))
         self._tensors = list(named.values())
         self._known = [KnownTensor(x) for x in self._tensors]
         # tensors that no link leads to must stay what they are
         self._hidden = [(weakref.ref(x), KnownMemory(x)) for x in hidden.values()]
-        self._note_memory(
-            written, inputs, hidden.values(), [x for x in survey.tensors() if x.requires_grad]
-        )
-        sizes = [(x, size) for x, size in survey.sizes if len(x) == size]
-        absent = [(x, name) for x, name in survey.absent if name not in x]
-        self._guards = Guards(links, sizes, survey.arrays, set(named), absent)
+        reached = [*survey.tensors()]
+        differentiated = [x for x in reached if x.requires_grad]
+        self._note_memory(written, inputs, hidden.values(), reached, differentiated)
+        self._guards = Guards(links, survey, named, [place.link for place in recording.places])
+        self.changed_paths = self._guards.changed_paths
 
     def _note_memory(
         self,
         written: set[Buffer],
         inputs: Inputs,
         hidden: Iterable[Tensor],
+        reached: Iterable[Tensor],
         differentiated: Iterable[Tensor],
     ) -> None:
         """Note the memory of the tensors, which of it the function wrote, and where the inputs are
         in it.
         """
         bases = [base for x in (*self._tensors, *hidden) for base in _memory_below(x)]
+        # a tensor that is an argument too: what the function does to both depends on that
+        bases += [base for x in reached for base in _memory_below(x) if base in inputs.numbers]
         self.written = [x for x in self._tensors if not written.isdisjoint(_memory_below(x))]
         """The tensors that the function wrote to."""
         self._assigned = {
@@ -124,7 +122,7 @@ class Closure:
         return {
             i: tuple([b for b in x.known if b in memory])
             for i, x in enumerate(inputs.memories)
-            if not memory.isdisjoint(x.known)
+            if not memory.isdisjoint(x.known) and not x.is_borrowed()
         }
 
     def _fits(self, inputs: Inputs) -> bool:
@@ -236,28 +234,10 @@ def _reached_by_attributes(
 def _check_held(hidden: Collection[int], opaque: Iterable[Any]) -> None:
     """Raise JitError if one of the `opaque` objects holds one of these tensors, given by id."""
     for holder in opaque if hidden else ():
-        found = next((x for x in _reached_from(holder) if id(x) in hidden), None)
+        found = next((x for x in reached_from(holder) if id(x) in hidden), None)
         if found is not None:
             raise JitError(
                 f"{find_user_line()}: {found!r} is used by a captured function, in an object of "
                 f"type {type(holder).__name__}; another tensor there would not be noticed: pass it "
                 "as an argument, or keep it in a list, dict or attribute"
             )
-
-
-def _reached_from(holder: Any) -> Iterator[Any]:
-    """What an object refers to, directly or not; up to `_MAX_SEARCHED` objects are searched."""
-    queue, seen = deque([holder]), {id(holder)}
-    while queue and len(seen) < _MAX_SEARCHED:
-        for x in _held_by(queue.popleft()):
-            yield x
-            if id(x) not in seen and not isinstance(x, (type, Tensor)) and gc.is_tracked(x):
-                seen.add(id(x))
-                queue.append(x)
-
-
-def _held_by(holder: Any) -> list[Any]:
-    """The objects that an object refers to; of a `ContextVar`, its current value."""
-    if isinstance(holder, ContextVar):
-        return [holder.get(None)]
-    return gc.get_referents(holder)

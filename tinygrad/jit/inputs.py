@@ -1,14 +1,15 @@
 """Inputs of a captured call: its tensors, bound Variables and other Python values.
 
-Input: arguments, with tensors also in lists, tuples and dicts. Output: `Inputs`. Invariant: a
-function runs the same kernels for two calls with equal `signature` and `fixed`.
+Input: arguments, with tensors also in containers. Output: `Inputs`. Invariant: a function runs the
+same kernels for two calls with equal `signature` and `fixed`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 from tinygrad.device import Buffer, Device, RemoteBuffer, copy_buffer
@@ -17,11 +18,12 @@ from tinygrad.execution.buffers import bind_buffers, device_buffers, storage_of,
 from tinygrad.execution.capture import JitError
 from tinygrad.execution.versions import Base, bases_of
 from tinygrad.helpers import all_int
+from tinygrad.jit.containers import leaves
 from tinygrad.jit.slices import ContiguousSlice, contiguous_slice
 from tinygrad.schedule.canonical import canonicalize
-from tinygrad.storage.aliases import has_own_memory, whole_tensor, whole_value
+from tinygrad.storage.aliases import has_own_memory, owns_memory, whole_tensor, whole_value
 from tinygrad.storage.live_tensors import known_node
-from tinygrad.storage.realization import realize_all, store_constant
+from tinygrad.storage.realization import own_memory, realize_all, store_constant
 from tinygrad.storage.views import is_constant, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -46,6 +48,12 @@ class InputMemory:
     def known(self) -> list[Buffer]:
         """The base buffers, and the tokens."""
         return [*[b.base or b for b in self.parts], *self.tokens]
+
+    def is_borrowed(self) -> bool:
+        """Whether another tensor, which is no alias of the argument, writes the memory."""
+        owner = bases_of(self.memory)[0].owner
+        cell = None if owner is None else owner()
+        return cell is not None and self.tensor is not None and self.tensor._cell is not cell
 
 
 class Inputs:
@@ -73,7 +81,11 @@ class Inputs:
         self.fixed: list[Any] = [Tensor.training, Device.DEFAULT, dtypes.default_float]
         """The Python values that the captured kernels depend on."""
         self.objects: list[Any] = []
-        """The arguments that are neither tensors nor Variables."""
+        """The arguments that are neither tensors nor Variables, and the classes of containers."""
+        self.containers: list[tuple[Any, int]] = []
+        """The containers among the arguments, with the number of values in each."""
+        self.outline: list[tuple[type, int]] = []
+        """Their types and numbers of values."""
         self.ranges: dict[Buffer, tuple[int, int]] = {}
         """The bytes that the tensors of a captured call are in, by base buffer."""
         # by the number of the memory
@@ -161,6 +173,14 @@ class Inputs:
             if node.op is Ops.BUFFER and node.memory is old.memory:
                 self.tensors[i] = Tensor(x.uop.substitute({node: new}))
 
+    def own(self, numbers: Iterable[int]) -> None:
+        """Let some arguments be in memory that no other tensor writes."""
+        for number in numbers:
+            x = self.memories[number].tensor
+            if x is not None and not owns_memory(x):
+                own_memory(x)
+                self._set_memory(number, view_base(x.uop))
+
     def find_memory(self) -> None:
         """Find the memory of tensors again, some of which moved to a copy."""
         for number, x in enumerate(self.memories):
@@ -224,6 +244,125 @@ class Inputs:
         self.objects.append(x)
 
 
+class CallForms:
+    """Calls of a function, each in one form: arguments are given by position where they can be, and
+    numbers and texts that are defaults are given, too.
+
+    The first `skipped` parameters are not among the arguments. Of a function whose signature is
+    unknown, calls stay as they are.
+    """
+
+    def __init__(self, function: Callable[..., Any] | None, skipped: int = 0) -> None:
+        self._function = function
+        self._skipped = skipped
+        # by the number of positional arguments and the names of others
+        self._forms: dict[int | tuple[Any, ...], _Form | None] = {}
+        self.unchanged: set[int] = set()
+        """The numbers of positional arguments with which a call without others stays as it is."""
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return (self._signature,)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        (self._signature,) = state
+        self._forms = {}
+        self.unchanged = set()
+
+    @cached_property
+    def _signature(self) -> Signature | None:
+        """The signature, without annotations, and without defaults that are no numbers or texts."""
+        if self._function is None:
+            return None
+        try:
+            given = list(signature(self._function).parameters.values())[self._skipped :]
+        except (TypeError, ValueError):
+            return None
+        for i, x in enumerate(given):
+            is_plain = x.default is Parameter.empty or isinstance(x.default, _PLAIN)
+            default = x.default if is_plain else ...
+            given[i] = x.replace(annotation=Parameter.empty, default=default)
+        return Signature(given)
+
+    def canonical(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call in this form."""
+        key = (len(args), *kwargs) if kwargs else len(args)
+        try:
+            form = self._forms[key]
+        except KeyError:
+            form = self._forms[key] = self._form_of(len(args), tuple(kwargs))
+            if form is None and not kwargs:
+                self.unchanged.add(len(args))
+        return (args, kwargs) if form is None else form.of(args, kwargs)
+
+    def _form_of(self, count: int, names: tuple[str, ...]) -> _Form | None:
+        """How to change calls with `count` positional arguments and others with these `names`; None
+        if they stay as they are.
+        """
+        if self._signature is None:
+            return None
+        try:
+            bound = self._signature.bind(*map(_Position, range(count)), **{x: x for x in names})
+        except TypeError:
+            # the function raises a better one
+            return None
+        form = _Form([], {})
+        is_prefix = True
+        for name, x in self._signature.parameters.items():
+            value = bound.arguments.get(name, x.default)
+            is_given = name in bound.arguments
+            if x.kind is Parameter.VAR_POSITIONAL:
+                form.args += bound.arguments.get(name, ())
+            elif x.kind is Parameter.VAR_KEYWORD:
+                form.kwargs |= bound.arguments.get(name, {})
+            elif not is_given and not isinstance(x.default, _PLAIN):
+                is_prefix = False
+            elif is_prefix and x.kind is not Parameter.KEYWORD_ONLY:
+                form.args.append(value if is_given else _Default(value))
+            else:
+                form.kwargs[name] = value if is_given else _Default(value)
+        is_same = form.args == list(map(_Position, range(count))) and list(form.kwargs) == [*names]
+        return None if is_same else form
+
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+
+
+@dataclass(frozen=True)
+class _Position:
+    """An argument that is given by position."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class _Default:
+    """An argument that is not given."""
+
+    value: Any
+
+
+@dataclass
+class _Form:
+    """Where the arguments are: positions, names, or defaults."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+    def of(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call in another form."""
+
+        def find(source: _Position | _Default | str) -> Any:
+            if isinstance(source, str):
+                return kwargs[source]
+            return args[source.index] if isinstance(source, _Position) else source.value
+
+        return tuple(map(find, self.args)), {name: find(x) for name, x in self.kwargs.items()}
+
+
 def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     """Collect the tensors, Variables and Python values of a call; tensors are realized.
 
@@ -234,7 +373,8 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     if not args and not kwargs:
         return _no_inputs(Tensor.training, Device.DEFAULT, dtypes.default_float)
     named = [*enumerate(args), *sorted(kwargs.items())]
-    found = [(str(name), leaf) for name, x in named for leaf in leaves(x)]
+    containers: list[tuple[Any, int]] = []
+    found = [(str(name), leaf) for name, x in named for leaf in leaves(x, containers)]
     tensors = [(name, x) for name, x in found if isinstance(x, Tensor)]
     # a function may leave a gradient in these, or find one there
     graded = [(name, x) for name, x in tensors if x._requires_grad or x.grad is not None]
@@ -246,7 +386,14 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     if lazy:
         _realize_wholes(lazy)
         _realize([x for x in lazy if x.uop.op is not Ops.BUFFER])
+    if len(tensors) > 1:
+        _separate([x for _, x in tensors])
     inputs = Inputs()
+    if containers:
+        inputs.containers = containers
+        inputs.outline = [(type(x), size) for x, size in containers]
+        # code of these classes may run, too
+        inputs.objects += {type(x): None for x, _ in containers}
     if graded:
         inputs.fixed += [(name, x.requires_grad, x.grad is None) for name, x in graded]
     for name, leaf in found:
@@ -261,6 +408,17 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     if len(inputs.memories) > 1 and _share_memory(inputs):
         raise JitError("two arguments share one buffer; pass a .clone() of one of them")
     return inputs
+
+
+def _separate(tensors: list[Tensor]) -> None:
+    """Give arguments that share memory, but are no aliases, memory of their own."""
+    known: dict[int, Tensor] = {}
+    for x in tensors:
+        base = view_base(x.uop)
+        other = known.setdefault(id(base.memory), x)
+        if other is not x and base.op is Ops.BUFFER and other._own_cell() is not x._own_cell():
+            own_memory(other)
+            own_memory(x)
 
 
 def _share_memory(inputs: Inputs) -> bool:
@@ -297,30 +455,6 @@ def _realize(tensors: list[Tensor]) -> None:
             store_constant(whole_tensor(x))
     if tensors:
         realize_all(tensors)
-
-
-def leaves(x: Any) -> list[Any]:
-    """The leaves of nested lists, tuples and dicts; the keys of dicts are leaves too."""
-    if isinstance(x, (list, tuple)):
-        return [leaf for y in x for leaf in leaves(y)]
-    if isinstance(x, dict):
-        return [leaf for name, y in x.items() for leaf in (name, *leaves(y))]
-    return [x]
-
-
-def tensors_in(x: Any) -> list[Tensor]:
-    """The tensors in nested lists, tuples and dicts."""
-    return [leaf for leaf in leaves(x) if isinstance(leaf, Tensor)]
-
-
-def map_leaves(function: Callable[[Any], Any], x: Any) -> Any:
-    """`x`, if it is a list, tuple or dict, with `function` applied to each item; else `x`."""
-    if isinstance(x, (list, tuple)):
-        new = [function(y) for y in x]
-        return type(x)(*new) if hasattr(x, "_fields") else type(x)(new)
-    if isinstance(x, dict):
-        return {name: function(y) for name, y in x.items()}
-    return x
 
 
 def _is_bound(x: Any) -> bool:
@@ -364,6 +498,12 @@ def difference(old: list[Any], new: list[Any]) -> str:
     """An error text that says how two unequal signatures differ."""
     if len(old) != len(new):
         return f"captured with {len(old)} tensors and Variables, called with {len(new)}"
+    names = [", ".join(dict.fromkeys(name for name, _ in found)) for found in (old, new)]
+    if names[0] != names[1]:
+        return (
+            f"captured with tensors and Variables in arguments {names[0]}, called with {names[1]}; "
+            "give arguments by position or by name as in the captured call"
+        )
     name, a, b = next((x[0], x[1], y[1]) for x, y in zip(old, new, strict=True) if x != y)
     if _kind(a) == _kind(b):
         return (

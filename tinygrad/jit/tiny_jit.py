@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -20,12 +22,14 @@ from tinygrad.execution.capture import Capture, JitError, capturing
 from tinygrad.execution.realize import ScheduleItem
 from tinygrad.jit.captured import CapturedJit
 from tinygrad.jit.closure import Closure
+from tinygrad.jit.containers import tensors_in
 from tinygrad.jit.effects.python_sources import PythonSources
+from tinygrad.jit.effects.python_state import PythonState, RecaptureWarning
 from tinygrad.jit.effects.recording import Recording
 from tinygrad.jit.effects.results import outcome_of
 from tinygrad.jit.effects.written_memory import WrittenMemory
 from tinygrad.jit.environment.inspection import Followed
-from tinygrad.jit.inputs import Inputs, find_inputs, tensors_in
+from tinygrad.jit.inputs import CallForms, Inputs, find_inputs
 from tinygrad.jit.replay.copy_elision import elide_copies
 from tinygrad.jit.replay.prune import varying_items
 from tinygrad.jit.replay.random_draws import ReplayedDraws
@@ -35,6 +39,7 @@ from tinygrad.storage.gradients.history import histories
 from tinygrad.storage.lock import changes
 from tinygrad.storage.random_generator import DrawRecord, random_generator
 from tinygrad.storage.realization import realize_all
+from tinygrad.uop.user_line import find_user_line
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,8 +51,9 @@ class TinyJit(Followed, Generic[P, R]):
     The first call runs the function, the second is captured, later ones replay: Python code in
     `fxn` does not run again, and the returned tensors are the same objects, overwritten by each
     call (a result that is a view of an input is a view of that call's input). Inputs are the
-    tensors and bound Variables among the arguments, also in lists, tuples and dicts; tensors are
-    realized.
+    tensors and bound Variables among the arguments; tensors are realized. Arguments and results may
+    be in lists, dicts, dataclasses and other containers (see `register_container`). Calls that give
+    the same arguments by position, by name or by default are the same.
 
     A capture knows where the function found what it used other than its arguments: closure cells,
     globals, attributes, items of lists and dicts, as the code names them. The function is captured
@@ -58,8 +64,11 @@ class TinyJit(Followed, Generic[P, R]):
     to a weight; a function that rebinds what it read, as `self.x = self.x + 1` does, is captured at
     each call.
 
-    Values that other code computes, as random numbers of Python, stay those of the captured call.
-    Writes to tensors, also those that nothing realizes in the function, are part of each call.
+    A call that changes Python values, as `self.n += 1` or `log.append(1)` do, is not replayed: the
+    next one runs the function again. A `RecaptureWarning` names the value from the second capture
+    in a row for it. Values that other code computes, as random numbers of Python, stay those of the
+    captured call. Writes to tensors, also those that nothing realizes in the function, are part of
+    each call. Calls of several threads run one after the other.
 
     With `prune`, kernels that depend on no argument, on no random number, and on nothing that the
     function writes, run once, at the capture: weights must not be assigned to later. Temporaries
@@ -69,8 +78,8 @@ class TinyJit(Followed, Generic[P, R]):
 
     Raises:
         JitError: tensors differ from the captured ones, or the function reads the value of a
-            tensor, finds one in an object that cannot be followed, such as an iterator, keeps one
-            in a way that a replay cannot repeat, or calls `manual_seed`.
+            tensor, finds one in an object that cannot be followed, such as an iterator, keeps or
+            returns one in a way that a replay cannot repeat, or calls `manual_seed`.
 
     >>> scale = TinyJit(lambda x, factor: (x * factor).realize())
     >>> [scale(Tensor([1, 2]), 3).tolist() for _ in range(4)][-1]
@@ -94,6 +103,13 @@ class TinyJit(Followed, Generic[P, R]):
         self.cnt = 0 if captured is None else 2
         # by the items of the last capture, even if that could not be replayed
         self._written: WrittenMemory | None = None
+        # the Python values that the captured call changed
+        self._changed: list[str] = []
+        # the last call that was captured because of Python values, and these
+        self._reasons: tuple[int, list[str]] = 0, []
+        self._warned: set[str] = set()
+        self._lock = threading.RLock()
+        self._forms = CallForms(fxn)
         self._bound: dict[int, TinyJit[..., R]] = {}
         # what the function is looked up in: itself, or its definition and the object
         self.roots = lambda: [fxn]
@@ -110,13 +126,16 @@ class TinyJit(Followed, Generic[P, R]):
             ref = weakref.ref(instance)
             bound: TinyJit[..., R] = TinyJit(_bind_weakly(self.fxn, ref), prune=self._prune)
             bound.roots = lambda: [self.fxn, ref()]
+            bound._forms = CallForms(self.fxn, skipped=1)
             weakref.finalize(instance, self._bound.pop, key, None)
             found = self._bound[key] = bound
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle replays the capture, without the function; one without a capture has that."""
-        return TinyJit, ((self.fxn,) if self.captured is None else (None, self.captured))
+        if self.captured is None:
+            return TinyJit, (self.fxn,)
+        return TinyJit, (None, self.captured), {"_forms": self._forms}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TinyJit[P, R]:
         """A copy captures its copy of the function again, since it has tensors of its own."""
@@ -149,25 +168,53 @@ class TinyJit(Followed, Generic[P, R]):
             result = self._call(*args, **kwargs)
             realize_all(tensors_in(result))
             return result
-        inputs = find_inputs(args, kwargs)
-        self.cnt += 1
-        captured = self.captured
-        if captured is not None and JIT_VERIFY.get() and self.fxn is not None:
-            if captured.can_replay(inputs):
-                return verified(captured, inputs, lambda: self._call(*args, **kwargs), self)
-        elif captured is not None:
-            # the decision and the replay are one step: another thread may do the same
-            with changes:
+        # calls of other threads wait, as each may change what the next one finds
+        with self._lock:
+            if kwargs or len(args) not in self._forms.unchanged:
+                inputs = find_inputs(*self._forms.canonical(args, kwargs))
+            else:
+                inputs = find_inputs(args, kwargs)
+            self.cnt += 1
+            captured = self.captured
+            if captured is not None and JIT_VERIFY.get() and self.fxn is not None:
                 if captured.can_replay(inputs):
-                    return captured(inputs)
+                    return verified(captured, inputs, lambda: self._call(*args, **kwargs), self)
+            elif captured is not None:
+                # the decision and the replay are one step
+                with changes:
+                    if captured.can_replay(inputs):
+                        return captured(inputs)
+            return self._run(inputs, *args, **kwargs)
+
+    def _run(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function; capture it from the second call on."""
         if self.fxn is None:
             raise JitError(self._refusal(inputs))
         if self.cnt == 1:
             recording = Recording([self, *inputs.objects], inputs.tensors)
             result = self._call(*args, **kwargs)
             recording.settle(result)
+            histories.captured([*tensors_in(result), *recording.left()])
             return result
+        self._note_reasons()
         return self._capture(inputs, *args, **kwargs)
+
+    def _note_reasons(self) -> None:
+        """Warn if a Python value is a reason for this capture and for that of the last call."""
+        found = self._changed
+        if self.captured is not None:
+            found = self.captured.changed_paths()
+        (number, earlier), self._reasons = self._reasons, (self.cnt, found)
+        repeated = [x for x in found if number == self.cnt - 1 and x in earlier]
+        for path in repeated:
+            if path not in self._warned:
+                self._warned.add(path)
+                text = (
+                    f"{find_user_line()}: {path} is another Python value at each call of a "
+                    "captured function, which is captured again each time; change it outside of "
+                    "the function, or make it a tensor or a bound Variable"
+                )
+                warnings.warn(RecaptureWarning(text), stacklevel=4)
 
     def _refusal(self, inputs: Inputs) -> str:
         """Why a loaded capture cannot serve a call."""
@@ -192,16 +239,19 @@ class TinyJit(Followed, Generic[P, R]):
         if self._written is not None:
             self._written.make_writable(inputs)
             # arguments may be views of what is written
-            inputs = find_inputs(args, kwargs)
+            inputs = find_inputs(*self._forms.canonical(args, kwargs))
+        inputs.own(range(len(inputs.memories)))
         capture, recording = Capture(), Recording([self, *inputs.objects], inputs.tensors)
         sources = PythonSources(recording.before.known.values())
+        state = PythonState(recording.before, [x for x, _ in inputs.containers])
         with self._recorded(capture) as drawn:
             result = self._call(*args, **kwargs)
             recording.settle(result)
+        self._changed = state.changes(recording.places)
         written = {b.base or b for item in capture.items for b in item.written} | capture.written
         touched = {b.base or b for item in capture.items for b in item.bufs} | capture.touched
         results = tensors_in(result)
-        histories.captured(x.uop for x in [*results, *recording.left()])
+        histories.captured([*results, *recording.left()])
         outcome = outcome_of(result, recording, written, inputs)
         inputs.note_ranges()
         inputs.forget_tensors()
@@ -211,7 +261,7 @@ class TinyJit(Followed, Generic[P, R]):
         # writes to a view in memory of its own run in what it is a view of, which is no input
         is_fixed = written.isdisjoint(b for _, whole in inputs.apart for b in whole)
         is_fixed &= not (recording.lazy_has_changed() or recording.others_moved())
-        if is_fixed and not capture.has_moved:
+        if is_fixed and not capture.has_moved and not self._changed:
             sources.check()
             draws = ReplayedDraws(drawn, capture.items)
             items, intermediates = self._replayed_items(draws, outcome.temporaries, written, inputs)

@@ -17,11 +17,12 @@ from tinygrad.execution.buffers import memory_of, name_content
 from tinygrad.execution.capture import JitError
 from tinygrad.helpers import GlobalCounters
 from tinygrad.jit.captured import CapturedJit
+from tinygrad.jit.containers import leaves
 from tinygrad.jit.effects.recording import Recording
 from tinygrad.jit.effects.written_memory import buffers_read_by
 from tinygrad.jit.environment.links import Link
 from tinygrad.jit.environment.survey import Survey
-from tinygrad.jit.inputs import Inputs, comparable, leaves
+from tinygrad.jit.inputs import Inputs, comparable
 from tinygrad.storage.lock import changes
 from tinygrad.storage.random_generator import random_generator
 from tinygrad.tensor import Tensor

@@ -17,7 +17,7 @@ from tinygrad.mixin.elementwise.unary import ElementwiseMixin
 from tinygrad.mixin.movement.reshape import MovementMixin
 from tinygrad.sharding import max_shape
 from tinygrad.storage.files import open_file, place_or_create_file
-from tinygrad.storage.gradients.grad_mode import Leaf
+from tinygrad.storage.gradients.grad_mode import Leaf, marks
 from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.storage.placement import canonical_device, fitting_layout, in_own_memory
 from tinygrad.storage.realization import store_constant
@@ -77,6 +77,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         if not (wanted is None or isinstance(wanted, bool)):
             raise TypeError(f"requires_grad is True, False or None, not {wanted!r}")
         state = self._requires_grad
+        marks.changes += state is not wanted
         if not wanted:
             if wanted is False and state and not isinstance(state, Leaf):
                 self._alias(self.detach())

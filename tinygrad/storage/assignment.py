@@ -116,9 +116,7 @@ def write_now(tensor: TensorBase, steps: Sequence[ViewStep], value: UOp) -> bool
     return True
 
 
-def _write_to_slice(
-    tensor: TensorBase, path: Sequence[ViewStep], value: UOp
-) -> list[UOp] | None:
+def _write_to_slice(tensor: TensorBase, path: Sequence[ViewStep], value: UOp) -> list[UOp] | None:
     """The ASSIGN to a view of memory, alone in a list; none if nothing changes, and None if it
     cannot run at once.
     """

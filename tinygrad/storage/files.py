@@ -30,8 +30,8 @@ from tinygrad.storage.file_layout import ByteRanges, byte_ranges
 from tinygrad.storage.gradients.history import histories
 from tinygrad.storage.host.arrays import file_buffer, file_buffers
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
-from tinygrad.storage.readers import find_readers
 from tinygrad.storage.placement import canonical_device, in_own_memory, placed
+from tinygrad.storage.readers import find_readers
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_constant
 from tinygrad.uop import Ops

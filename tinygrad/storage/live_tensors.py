@@ -75,7 +75,9 @@ class LiveTensors:
             count = len(found)
             if count >= _FIRST_CLEARED and count & (count - 1) == 0:
                 live = [
-                    (n, r) for n, r in found.items() if (x := r()) is not None and known_node(x) is node
+                    (n, r)
+                    for n, r in found.items()
+                    if (x := r()) is not None and known_node(x) is node
                 ]
                 self._settled[node] = dict(live)
         if known_node(tensor) is not node:

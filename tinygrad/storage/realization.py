@@ -46,7 +46,6 @@ from tinygrad.uop import Ops
 from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
 
-
 NO_STORES: Mapping[UOp, UOp] = MappingProxyType({})
 
 
@@ -155,17 +154,34 @@ def _let_go(schedule: Schedule) -> tuple[list[UOp], list[UOp]]:
     for store in schedule.stores:
         _follow(store)
     replace_nodes(schedule.outputs, dict(schedule.stores), schedule.superseded)
+    renewed = _in_new_content(schedule)
     outputs = list(schedule.outputs.values())
     schedule.clear()
     if stored:
         del store
     make_writable(
         [base for found, _ in memory for base in bases_of(found)],
-        {view_base(node) for node in outputs},
+        renewed,
     )
     for content, (found, tokens) in zip(stored, memory, strict=True):
         bind_memory(content, found, tokens)
     return outputs, stored
+
+
+def _in_new_content(schedule: Schedule) -> set[UOp]:
+    """The BUFFERs of results that were found in overwritten memory after the write, as
+    `x.assign(y).contiguous()` is.
+    """
+    memory = {base for store in schedule.stores for base in bases_of(store.old.memory)}
+    found: set[UOp] = set()
+    for root, place in schedule.outputs.items():
+        node = view_base(place)
+        if node.memory is not None and not memory.isdisjoint(bases_of(node.memory)):
+            bases = set(bases_of(node.memory))
+            targets = [view_base(x.src[0]) for x in root.toposort() if x.op is Ops.ASSIGN]
+            if any(not bases.isdisjoint(bases_of(x.memory)) for x in targets if x.memory):
+                found.add(node)
+    return found
 
 
 def _follow(store: Store) -> None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextvars
 import dataclasses
 import enum
 import functools
 import logging
+import os
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from test.backend.jit.programs import CALLS, Box, Program, Wrap, assert_replays_equal_calls, numbers
 from tinygrad import Tensor, TinyJit, nn
+from tinygrad.jit.environment.code_names import names_of
 
 SCALE: Any = None
 
@@ -259,10 +264,10 @@ def test_replays_find_what_a_call_would(program: Program) -> None:
 
 def test_what_the_function_does_not_name_may_change() -> None:
     held = Box(w=numbers(2), count=0, history=[])
-    runs = []
+    runs = Mock()
 
     def scale(x: Tensor) -> Tensor:
-        runs.append(1)
+        runs()
         return x * held.w
 
     step = TinyJit(scale)
@@ -270,7 +275,7 @@ def test_what_the_function_does_not_name_may_change() -> None:
         held.count += 1
         held.history.append(step(numbers(i)).clone())
     assert [x.item() for x in held.history] == [2 * i for i in range(CALLS)]
-    assert len(runs) == 2
+    assert runs.call_count == 2
 
 
 # ---- objects of every kind ----
@@ -383,3 +388,201 @@ def test_lazy_tensors_that_no_name_leads_to_are_noticed() -> None:
         return found
 
     assert_replays_equal_calls(program)
+
+
+# ---- gradients ----
+
+
+def a_weight_that_is_frozen(wrap: Wrap) -> list[Any]:
+    w, b = Tensor([1.0], requires_grad=True), Tensor([3.0], requires_grad=True)
+
+    @wrap
+    def step(x: Tensor) -> Tensor:
+        ((w * x + b) ** 2).sum().backward()
+        for p in (w, b):
+            if p.requires_grad:
+                p.assign(p.detach() - 0.125 * p.grad)
+                p.grad = None
+        return (w + b).realize()
+
+    found = []
+    for wanted in (True, False, True):
+        w.requires_grad = wanted
+        found += [(step(numbers(1)).item(), w.item(), b.item()) for _ in range(4)]
+    return found
+
+
+def a_weight_that_is_frozen_and_not_used(wrap: Wrap) -> list[Any]:
+    held = Box(weights=[numbers(1).requires_grad_(False), numbers(2).requires_grad_(False)])
+
+    @wrap
+    def step(x: Tensor) -> Tensor:
+        return sum((w for w in held.weights if w.requires_grad), x * 2)
+
+    found = []
+    for i in range(8):
+        if i in {3, 6}:
+            held.weights[i // 6].requires_grad = True
+        if i == 5:
+            held.weights[0] = numbers(7).requires_grad_()
+        found.append(step(numbers(1)).item())
+    return found
+
+
+@pytest.mark.parametrize("program", [a_weight_that_is_frozen, a_weight_that_is_frozen_and_not_used])
+def test_requires_grad_may_be_set_between_calls(program: Program) -> None:
+    assert_replays_equal_calls(program)
+
+
+# ---- values of other kinds ----
+
+CHOSEN: contextvars.ContextVar[float] = contextvars.ContextVar("CHOSEN", default=1.0)
+LOCAL = threading.local()
+LOCAL.scale = 1.0
+
+
+def large() -> np.ndarray[Any, Any]:
+    return np.ones(1 << 17, np.float32)
+
+
+@functools.lru_cache
+def cached_scale() -> float:
+    return float(GLOBALS["scale"])
+
+
+GLOBALS = {"scale": 1.0}
+
+
+def reset_cached(value: float) -> None:
+    GLOBALS["scale"] = value
+    cached_scale.cache_clear()
+
+
+def scaled(x: Tensor, by: float = 1.0) -> Tensor:
+    return x * by
+
+
+def counted(x: Tensor) -> Tensor:
+    return x * counted.by  # type: ignore[attr-defined]
+
+
+counted.by = 1.0  # type: ignore[attr-defined]
+
+
+def test_values_of_every_kind_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    factors, data, array = {2.0}, bytearray(b"abc"), large()
+    held, order = Box(n0=1.0, n1=2.0), {"a": 2.0, "b": 3.0}
+    frozen = Box(options=frozenset({1.0}))
+    monkeypatch.setenv("SCALE_OF_A_TEST", "2")
+
+    def in_order(x: Tensor) -> Tensor:
+        for value in order.values():
+            x = x * value + 1
+        return x
+
+    programs: dict[str, tuple[Callable[[Tensor], Tensor], list[Callable[[], Any]]]] = {
+        "set": (
+            lambda x: x * sum(factors),
+            [lambda: factors.add(3.0), lambda: factors.discard(2.0)],
+        ),
+        "equal elements": (
+            lambda x: x * len(str(factors)),
+            [lambda: (factors.clear(), factors.add(3))],
+        ),
+        "frozenset": (
+            lambda x: x * sum(frozen.options),
+            [lambda: setattr(frozen, "options", frozenset({5.0}))],
+        ),
+        "bytes": (lambda x: x * data[0], [lambda: data.__setitem__(0, 5), lambda: data.append(1)]),
+        "host array": (lambda x: x * float(array[-1]), [lambda: array.__setitem__(-1, 5)]),
+        "computed name": (
+            lambda x: x * getattr(held, "n" + str(len(x.shape))),
+            [lambda: setattr(held, "n1", 7.0)],
+        ),
+        "vars": (lambda x: x * sum(vars(held).values()), [lambda: setattr(held, "n0", 3.0)]),
+        "order": (in_order, [lambda: order.update(a=order.pop("a"))]),
+        "context": (lambda x: x * CHOSEN.get(), [lambda: CHOSEN.set(4.0)]),
+        "thread": (lambda x: x * LOCAL.scale, [lambda: setattr(LOCAL, "scale", 4.0)]),
+        "environ": (
+            lambda x: x * float(os.environ["SCALE_OF_A_TEST"]),
+            [lambda: monkeypatch.setenv("SCALE_OF_A_TEST", "5")],
+        ),
+        "getenv": (
+            lambda x: x * float(os.getenv("OTHER_OF_A_TEST", "1")),
+            [lambda: monkeypatch.setenv("OTHER_OF_A_TEST", "5")],
+        ),
+        "cached function": (lambda x: x * cached_scale(), [lambda: reset_cached(3.0)]),
+        "code": (
+            lambda x: scaled(x) * 1,
+            [
+                lambda: setattr(scaled, "__code__", (lambda x, by=1.0: x * by + 1).__code__),
+                lambda: setattr(scaled, "__defaults__", (3.0,)),
+            ],
+        ),
+        "function attribute": (counted, [lambda: setattr(counted, "by", 3.0)]),
+    }
+    for name, (function, changes) in programs.items():
+        step = TinyJit(function)
+        for change in changes:
+            for _ in range(4):
+                assert step(numbers(2)).item() == function(numbers(2)).item(), name
+            captured = step.captured
+            assert captured is not None, name
+            change()
+            for _ in range(2):
+                assert step(numbers(2)).item() == function(numbers(2)).item(), name
+            assert step.captured is not captured, name
+
+
+@pytest.mark.filterwarnings("ignore::tinygrad.jit.RecaptureWarning")
+def test_a_value_of_another_thread_is_that_of_its_call() -> None:
+    step = TinyJit(lambda x: x * LOCAL.scale)
+    LOCAL.scale = 2.0
+    for _ in range(3):
+        assert step(numbers(1)).item() == 2
+    found: list[float] = []
+
+    def elsewhere() -> None:
+        LOCAL.scale = 5.0
+        found.append(step(numbers(1)).item())
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert found == [5]
+    assert step(numbers(1)).item() == 2
+
+
+def test_attributes_of_constant_names_do_not_widen_what_is_followed() -> None:
+    held = Box(scale=2.0, calls=0)
+    step = TinyJit(lambda x: x * getattr(held, "scale", 1.0) * getattr(held, "other", 1.0))
+    for i in range(CALLS):
+        held.calls += 1
+        assert step(numbers(i)).item() == 2 * i
+        if i == 1:
+            captured = step.captured
+    assert step.captured is captured is not None
+
+
+# ---- tools ----
+
+
+def test_objects_of_tools_are_not_followed() -> None:
+    kinds = [type("Hook", (), {"__module__": name}) for name in ("pluggy._hooks", "_pytest.main")]
+    hooks = [kind() for kind in kinds]
+    for hook in hooks:
+        hook.items = (i for i in range(3))
+    step = TinyJit(lambda x: x * len([hook for hook in hooks if hook.items is not None]))
+    assert [step(numbers(i)).item() for i in range(CALLS)] == [2 * i for i in range(CALLS)]
+    assert step.captured is not None
+
+
+def test_a_global_that_a_tool_adds_is_not_followed() -> None:
+    def check(x: Tensor) -> Tensor:
+        assert x.shape == (1,), "rewritten by pytest"
+        return x + 1
+
+    names = check.__code__.replace(co_names=("@py_rewriter", *check.__code__.co_names[1:]))
+    assert "@py_rewriter" not in names_of(names).globals
+    step = TinyJit(check)
+    assert [step(numbers(i)).item() for i in range(CALLS)] == [i + 1 for i in range(CALLS)]

@@ -55,7 +55,7 @@ def hidden_in_what_is_kept(count: Callable[[], int]) -> Callable[[Tensor], Any]:
 def test_verification_finds_what_was_not_noticed(
     make: Callable[[Callable[[], int]], Any], message: str
 ) -> None:
-    calls = np.zeros(1000, np.int64)  # too large for its content to be compared
+    calls = np.zeros(1 << 18, np.int64)  # too large for its content to be compared
 
     def count() -> int:
         calls[0] += 1

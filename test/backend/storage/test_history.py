@@ -536,11 +536,42 @@ def test_replays_overwrite_what_histories_read() -> None:
 def test_results_of_a_captured_function_have_no_history() -> None:
     w = Tensor([1.0, 2.0], requires_grad=True).realize()
     step = TinyJit(lambda x: (x * w).sum().realize())
-    for number in range(4):
+    for _ in range(4):
         loss = step(Tensor([3.0, 4.0]).realize())
-        if number > 0:
-            with pytest.raises(RuntimeError, match="TinyJit"):
-                (loss * 2).backward()
+        with pytest.raises(RuntimeError, match="TinyJit"):
+            (loss * 2).backward()
+
+
+def test_results_that_need_no_gradient_inside_are_constants_outside() -> None:
+    v, other = Tensor([2.0, 3.0]).realize(), Tensor([1.0, 1.0], requires_grad=True)
+
+    def without(x: Tensor) -> Tensor:
+        with Tensor.no_grad():
+            return x * other
+
+    functions: list[Callable[[Tensor], Tensor]] = [
+        lambda x: x * 2,
+        lambda x: x * v,
+        lambda x: (x * other).detach(),
+        without,
+    ]
+    for function in functions:
+        step, w = TinyJit(function), Tensor([3.0, 4.0], requires_grad=True)
+        for number in range(4):
+            x = Tensor([number + 1.0, 2.0]).realize()
+            w.grad = None
+            (step(x) * w).sum().backward()
+            assert w.grad.tolist() == function(x).tolist()
+
+
+def test_a_leaf_that_was_none_when_a_result_was_captured_is_an_error() -> None:
+    v = Tensor([2.0, 3.0]).realize()
+    step = TinyJit(lambda x: x * v)
+    for _ in range(3):
+        result = step(Tensor([1.0, 2.0]).realize())
+    v.requires_grad = True
+    with pytest.raises(RuntimeError, match="TinyJit"):
+        result.sum().backward()
 
 
 # ---- copies and writes ----

@@ -5,6 +5,7 @@ Observing a call:
     recording.py            the tensors before a call, and those that it must realize
     stored_tensor.py        a tensor in memory when a call began: was it moved since?
     places.py               where the function keeps tensors: attributes, lists, dicts
+    python_state.py         Python values that the call changes, for which it runs again
     python_sources.py       iterators and random generators, whose next values a replay lacks
 
 Repeating its effects:

@@ -6,14 +6,15 @@ the call left a tensor. A replay puts its own tensors there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from tinygrad.execution.capture import JitError, capturing
+from tinygrad.jit.containers import kind_of, leaves, tensors_in
+from tinygrad.jit.environment.inspection import is_library, reached_from
 from tinygrad.jit.environment.links import Kind, Link
-from tinygrad.jit.environment.survey import Survey
-from tinygrad.jit.inputs import tensors_in
+from tinygrad.jit.environment.survey import SCALARS, Survey
 from tinygrad.tensor import Tensor
 from tinygrad.uop.user_line import find_user_line
 
@@ -90,14 +91,24 @@ def _holds(value: Any, fresh: set[int], before: Survey) -> bool:
     """Whether a value is one of the `fresh` tensors, by id, or a new container of some."""
     if id(value) in before.known:
         return False
-    if any(id(x) in fresh for x in tensors_in(value)):
-        return True
-    if isinstance(value, (Tensor, list, tuple, dict)) or not hasattr(value, "__dict__"):
-        return False
-    if capturing() and any(id(x) in fresh for x in Survey([value], all_attributes=True).tensors()):
-        raise JitError(
-            f"{find_user_line()}: a captured function keeps tensors in a new object of type "
-            f"{type(value).__name__}; a replay cannot make another: keep them in a list, tuple or "
-            "dict, or in attributes of an object that exists before"
-        )
-    return False
+    if capturing():
+        check_can_repeat("keeps", value, fresh, before)
+    return any(id(x) in fresh for x in tensors_in(value))
+
+
+def check_can_repeat(verb: str, value: Any, fresh: Collection[int], before: Survey) -> None:
+    """Raise JitError if a value, which a captured function keeps or returns, has an object made by
+    it that holds one of the `fresh` tensors, by id: a replay cannot make another.
+    """
+    for x in leaves(value):
+        if isinstance(x, (Tensor, *SCALARS)) or id(x) in before.known or is_library(x):
+            continue
+        if any(id(y) in fresh for y in reached_from(x, before.known)):
+            fix = "use a dataclass, namespace, list or dict, or call register_container of "
+            fix += "tinygrad.jit for the class"
+            if kind_of(type(x)) is not None:
+                fix = "let it not hold itself"
+            raise JitError(
+                f"{find_user_line()}: a captured function {verb} tensors in a new object of type "
+                f"{type(x).__name__}; a replay cannot make another: {fix}"
+            )

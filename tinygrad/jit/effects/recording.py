@@ -14,11 +14,11 @@ from typing import Any
 from tinygrad.device import Buffer
 from tinygrad.execution.buffers import memory_of
 from tinygrad.execution.capture import JitError, capturing
-from tinygrad.jit.effects.places import Place, find_places
+from tinygrad.jit.containers import tensors_in
 from tinygrad.jit.effects.known_memory import StoredTensor
+from tinygrad.jit.effects.places import Place, check_can_repeat, find_places
 from tinygrad.jit.environment.links import Link
 from tinygrad.jit.environment.survey import Survey
-from tinygrad.jit.inputs import tensors_in
 from tinygrad.storage.aliases import whole_tensor
 from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.gradients.partial_gradients import is_stored_in_parts
@@ -78,6 +78,7 @@ class Recording:
         left = self.left()
         wholes: list[TensorBase] = []
         if capturing():
+            check_can_repeat("returns", result, self._created | self._arguments, self.before)
             self._check_gradients()
             _separate(left, results)
             wholes = _wholes([*results, *left])

@@ -14,11 +14,12 @@ when somebody asks for it; what was never asked for was never read.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from tinygrad.device import Buffer
 from tinygrad.execution.versions import bases_of
+from tinygrad.jit.containers import may_change, tensors_in
 from tinygrad.jit.effects.places import Place
 from tinygrad.jit.effects.recording import Recording
 from tinygrad.jit.effects.templates import (
@@ -28,7 +29,7 @@ from tinygrad.jit.effects.templates import (
     is_new_in_each_call,
     value_key,
 )
-from tinygrad.jit.inputs import Inputs, tensors_in
+from tinygrad.jit.inputs import Inputs
 from tinygrad.jit.replay.substitution import Substitution
 from tinygrad.storage.aliases import aliases_of
 from tinygrad.storage.gradients.history import histories
@@ -50,7 +51,7 @@ class _SameResult:
         self._steps = tensor._steps
         self._content = self._cell.note_content(self._cell.uop) if owns_value else None
         if self._content is not None:
-            self._content.named = histories.captured
+            self._content.named = histories.captured_by(tensor._requires_grad)
 
     def restore(self) -> None:
         """Let the tensor be what it was in the captured call, whatever the caller did to it."""
@@ -75,6 +76,7 @@ class Outcome(Generic[R]):
             and of results that are not kept.
         before: the ids of results that were there before.
         views_of_older: the ids of results that are aliases of tensors that were there before.
+        older: the ids of objects that were there before.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Outcome(Generic[R]):
         captured: Inputs,
         before: Collection[int] = (),
         views_of_older: Collection[int] = (),
+        older: Container[int] = (),
     ) -> None:
         self._captured = captured
         self._written = written
@@ -94,8 +97,9 @@ class Outcome(Generic[R]):
         kept = {id(x): x for place in places for x in tensors_in(place.value)}
         kept |= {id(x): x for x in gradients.values() if x is not None}
         self._templates = self._make_templates(results, kept.values(), gradients)
-        self._result: R = self._templates.of(result)
-        self._is_new = is_new_in_each_call(self._result)
+        self._result: R = self._templates.of(result, older)
+        # the caller may change a list that it got
+        self._is_new = is_new_in_each_call(self._result) or may_change(self._result)
         self._set_places(places, gradients)
         tensors = [*results, *kept.values()]
         made = [x for x in tensors if isinstance(self._templates.of(x), TensorTemplate)]
@@ -215,8 +219,9 @@ def outcome_of(result: R, recording: Recording, written: set[Buffer], inputs: In
     others = recording.created([*results, *recording.left()])
     before = {id(x) for x in results if not recording.has_created(x)}
     older = {id(x) for x in results if not all(map(recording.has_created, aliases_of(x)))}
+    known = recording.before.known
     return Outcome(
-        result, recording.places, recording.gradients, others, own, inputs, before, older
+        result, recording.places, recording.gradients, others, own, inputs, before, older, known
     )
 
 

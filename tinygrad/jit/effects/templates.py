@@ -7,11 +7,12 @@ an argument is a view of that call's argument, and views of one value see each o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tinygrad.jit.inputs import Inputs, leaves, map_leaves
+from tinygrad.jit.containers import kind_of, leaves, map_leaves
+from tinygrad.jit.inputs import Inputs
 from tinygrad.jit.replay.substitution import Substitution
 from tinygrad.storage.gradients.history import histories
 from tinygrad.storage.live_tensors import Cell, Content
@@ -87,19 +88,31 @@ class Templates:
             else:
                 own = whole = whole or _Whole(Content(x._cell.uop))
                 steps = x._steps
-            own.content.named = histories.captured
+            own.content.named = histories.captured_by(x._requires_grad)
             self._made[id(x)] = TensorTemplate(own, steps, requires_grad)
 
-    def of(self, value: Any) -> Any:
-        """A nested value in which templates replace the tensors that are new in each call."""
+    def of(self, value: Any, older: Container[int] = ()) -> Any:
+        """A nested value in which templates replace the tensors that are new in each call.
+
+        Containers that are older than the call, by id, are the same in each.
+        """
         if isinstance(value, (Tensor, UOp)):
             return self._made.get(id(value), value)
-        return map_leaves(self.of, value)
+        if id(value) in older and kind_of(type(value)) is not None:
+            return _Older(value)
+        return map_leaves(lambda x: self.of(x, older), value)
+
+
+@dataclass(eq=False)
+class _Older:
+    """A container that is older than the captured call, and that each call returns itself."""
+
+    value: Any
 
 
 def is_new_in_each_call(template: Any) -> bool:
     """Whether a nested value has templates or bound Variables, so that each call has its own."""
-    return any(isinstance(x, (TensorTemplate, UOp)) for x in leaves(template))
+    return any(isinstance(x, (TensorTemplate, UOp, _Older)) for x in leaves(template))
 
 
 class CallTensors:
@@ -121,6 +134,8 @@ class CallTensors:
             if found is None:
                 found = self.made[template] = self._new(template)
             return found
+        if isinstance(template, _Older):
+            return template.value
         if isinstance(template, UOp):
             return self._substitution.node(template)
         return map_leaves(self.fill, template)

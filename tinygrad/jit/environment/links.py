@@ -7,6 +7,7 @@ is there now. It keeps no tensor alive.
 from __future__ import annotations
 
 import weakref
+from contextvars import ContextVar
 from enum import Enum
 from typing import Any
 
@@ -18,19 +19,48 @@ class Kind(Enum):
 
     ITEM = 0
     ATTRIBUTE = 1
+    CONTEXT = 2
+    """The value of a `ContextVar` in this context."""
+
+
+def value_in_context(variable: ContextVar[Any]) -> Any:
+    """The value of a variable in this context; None if it has none."""
+    try:
+        return variable.get()
+    except LookupError:
+        return None
 
 
 class Link:
-    """`holder[key]`, or the attribute `key` of `holder`, was `value`. Keeps no tensor alive."""
+    """`holder[key]`, or the attribute `key` of `holder`, was `value`. Keeps no tensor alive.
 
-    __slots__ = ("_held", "holder", "is_tensor", "key", "kind")
+    `origin` is the link that led to the holder, or its name; `label` is what a program writes after
+    that, such as ".rate", and a name alone if it writes nothing before.
+    """
 
-    def __init__(self, holder: Any, key: Any, kind: Kind, value: Any) -> None:
+    __slots__ = ("_held", "holder", "is_tensor", "key", "kind", "label", "origin")
+
+    def __init__(
+        self,
+        holder: Any,
+        key: Any,
+        kind: Kind,
+        value: Any,
+        origin: Link | str = "",
+        label: str | None = None,
+    ) -> None:
         self.holder = holder
         self.key = key
         self.kind = kind
         self.is_tensor = isinstance(value, Tensor)
         self._held = weakref.ref(value) if self.is_tensor else value
+        self.origin = origin
+        self.label = label
+
+    def __str__(self) -> str:
+        """How a program writes the place, such as `self.rates[0]`."""
+        label = f"[{self.key!r}]" if self.label is None else self.label
+        return f"{self.origin}{label}" if label.startswith((".", "[")) else label
 
     @property
     def value(self) -> Any:
@@ -52,12 +82,14 @@ class Link:
 
     def renewed(self) -> Link:
         """The same place, with the value that is there now."""
-        return Link(self.holder, self.key, self.kind, self.get())
+        return Link(self.holder, self.key, self.kind, self.get(), self.origin, self.label)
 
     def get(self) -> Any:
         """The value that is there now. Raises an exception if there is none."""
         if self.kind is Kind.ITEM:
             return self.holder[self.key]
+        if self.kind is Kind.CONTEXT:
+            return value_in_context(self.holder)
         return getattr(self.holder, self.key)
 
     def get_or_none(self) -> Any:
@@ -71,5 +103,7 @@ class Link:
         """Put a value there."""
         if self.kind is Kind.ITEM:
             self.holder[self.key] = value
+        elif self.kind is Kind.CONTEXT:
+            self.holder.set(value)
         else:
             setattr(self.holder, self.key, value)

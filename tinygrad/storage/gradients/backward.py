@@ -92,9 +92,9 @@ def _may_be_below(lost: Lost, target: TensorBase) -> bool:
     """Whether a value whose history was lost may depend on a tensor, from when each was made."""
     if target._number >= lost.last:
         return False
-    if lost.reason is not Reason.CUT or not target._requires_grad:
+    if not target._requires_grad:
         return True
-    # the value was made from undecided ones, so from none that required a gradient by then
+    # until `first`, the value was made from undecided ones, so from none that required a gradient
     state = target._requires_grad
     return (state.since if isinstance(state, Leaf) else target._number) > lost.first
 

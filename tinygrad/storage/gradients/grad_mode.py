@@ -52,6 +52,16 @@ class OpenBlocks:
 open_blocks = OpenBlocks()
 
 
+class Marks:
+    """How often the state of a tensor was set: while that stays, so do all states."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+
+
+marks = Marks()
+
+
 def enter_no_grad() -> None:
     """Begin a block whose results require no gradient."""
     _depth.set(_depth.get() + 1)

@@ -33,7 +33,7 @@ from tinygrad.storage.gradients.stored_values import (
 )
 from tinygrad.storage.gradients.undecided import UndecidedValues
 from tinygrad.storage.gradients.wanted_nodes import WantedNodes
-from tinygrad.storage.live_tensors import Cell, TensorBase, known_node
+from tinygrad.storage.live_tensors import Cell, TensorBase, known_node, live_tensors
 from tinygrad.storage.rebuild import rebuilt, with_rebuilt_sources
 from tinygrad.storage.views import view_base, written_target
 from tinygrad.uop import Ops
@@ -365,11 +365,33 @@ class Histories(KnownHistories):
             if self.definitions.get(buffer) is not None:
                 self.lose(buffer, Reason.RELEASED)
 
-    def captured(self, nodes: Iterable[UOp]) -> None:
-        """Drop the histories of results of a captured function, which replays overwrite."""
-        for buffer in {view_base(node) for node in nodes}:
+    def captured(self, results: Iterable[TensorBase]) -> None:
+        """Drop the histories of results of a captured function, which replays overwrite. Those that
+        require no gradient are constants, unless what they were computed from becomes a leaf later.
+        """
+        states: dict[UOp, list[GradState]] = {}
+        for x in results:
+            buffer = view_base(x.uop)
             if buffer.op is Ops.BUFFER and dtypes.is_float(buffer.dtype):
-                self.lose(buffer, Reason.CAPTURED)
+                states.setdefault(buffer, []).append(x._requires_grad)
+        for buffer, found in states.items():
+            self._lose_captured(buffer, any(found) or (None if None in found else False))
+
+    def captured_by(self, state: GradState) -> Callable[[Iterable[UOp]], None]:
+        """What to do with new BUFFERs of the results of later calls, whose state is that."""
+
+        def note(buffers: Iterable[UOp]) -> None:
+            for buffer in buffers:
+                if dtypes.is_float(buffer.dtype) and buffer not in self.lost:
+                    self._lose_captured(buffer, state and True)
+
+        return note
+
+    def _lose_captured(self, buffer: UOp, requires_grad: bool | None) -> None:
+        if requires_grad:
+            self.lose(buffer, Reason.CAPTURED)
+        elif requires_grad is None:
+            self.lose(buffer, Reason.CAPTURED, live_tensors.now())
 
 
 histories = Histories()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tinygrad.dtype import dtypes
 from tinygrad.storage.aliases import aliases_of, is_leaf
-from tinygrad.storage.gradients.grad_mode import Derived, GradState, Leaf, gradients_disabled
+from tinygrad.storage.gradients.grad_mode import Derived, GradState, Leaf, gradients_disabled, marks
 from tinygrad.storage.gradients.history import histories
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.uop import Ops
@@ -29,6 +29,7 @@ def assigned_value(tensor: TensorBase, value: UOp, wanted: GradState) -> UOp:
         for alias in aliases_of(tensor):
             if alias._requires_grad is None:
                 alias._requires_grad = Derived.ASSIGNED
+                marks.changes += 1
     if state is Derived.DIFFERENTIATED:
         tensor._requires_grad = True
     elif state and not (is_leaf(tensor) or gradients_disabled()):
@@ -43,5 +44,6 @@ def make_leaf(tensor: TensorBase) -> None:
     """Make a stored tensor that requires a gradient a leaf, whose history ends here."""
     if not isinstance(tensor._requires_grad, Leaf):
         tensor._requires_grad = Leaf(live_tensors.now())
+        marks.changes += 1
         tensor._own_memory()
     histories.forget(tensor.uop)
