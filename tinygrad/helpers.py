@@ -293,12 +293,27 @@ def ceildiv(num: int, amount: int) -> int: ...
 @overload
 def ceildiv(num: Any, amount: Any) -> Any: ...
 def ceildiv(num: Any, amount: Any) -> Any:
-    """`num / amount`, rounded up.
+    """`num / amount`, rounded up: an integer, also of floats; symbolic if either number is. A
+    symbolic `amount` must not reach 0.
 
     >>> ceildiv(7, 2)
     4
     """
-    return -(num // -amount)
+    if not _is_symbolic(num) and not _is_symbolic(amount):
+        quotient = -(num // -amount)
+        return int(quotient) if isinstance(quotient, float) else quotient
+    if getattr(amount, "vmax", amount) < 0:
+        num, amount = -num, -amount
+    # division of symbolic numbers rounds toward zero
+    if getattr(num, "vmax", num) <= 0:
+        return num // amount
+    if getattr(num, "vmin", num) >= 0:
+        return (num + (amount - 1)) // amount
+    return (num.maximum(0) + (amount - 1)) // amount + num.minimum(0) // amount
+
+
+def _is_symbolic(number: Any) -> bool:
+    return hasattr(number, "vmin")
 
 
 @overload
@@ -311,7 +326,7 @@ def round_up(num: Any, amount: Any) -> Any:
     >>> round_up(7, 4)
     8
     """
-    return (num + amount - 1) // amount * amount
+    return ceildiv(num, amount) * amount
 
 
 @overload
@@ -324,6 +339,8 @@ def round_down(num: Any, amount: Any) -> Any:
     >>> round_down(7, 4)
     4
     """
+    if _is_symbolic(num) or _is_symbolic(amount):
+        return -ceildiv(-num, amount) * amount
     return num // amount * amount
 
 

@@ -278,9 +278,9 @@ REDUCED: dict[str, Rule] = {
     "{x}.any(0)": Rule(lambda x: x.any(0), gives="bool"),
     "{x}.all(0)": Rule(lambda x: x.all(0), gives="bool"),
     "{x}.argmin(0)": Rule(lambda x: x.argmin(0), gives="index"),
-    "{x}.prod(0)": Rule(lambda x: x.prod(0, dtype=x.dtype), "iu"),
+    "{x}.prod(0)": Rule(lambda x: x.prod(0, dtype=x.dtype), "iu", gives="sum"),
     # not reductions, but nothing follows them
-    "{x}.cumprod(0)": Rule(lambda x: x.cumprod(0, dtype=x.dtype), "iu"),
+    "{x}.cumprod(0)": Rule(lambda x: x.cumprod(0, dtype=x.dtype), "iu", gives="sum"),
     "{x}.cummax(0)[0]": Rule(np.maximum.accumulate),
     "{x}.sort(0)[0]": Rule(lambda x: np.sort(x, 0)),
     "{x}.argsort(0)": Rule(lambda x: x.argsort(0, kind="stable"), gives="index"),

@@ -11,7 +11,7 @@ import math
 from typing import Any, Self
 
 from tinygrad.device import Device
-from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype
+from tinygrad.dtype import DType, DTypeLike, dtypes, to_dtype, truncate
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
 from tinygrad.mixin.creation import known_sizes, max_sizes, sizes_of
@@ -216,7 +216,7 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         requires_grad: bool | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Uniform random floats in [low, high); `high` itself only by rounding.
+        """Uniform random floats in [low, high), as `dtype` rounds `low`.
 
         >>> bool((Tensor.uniform(100, low=2, high=3) >= 2).all().item())
         True
@@ -227,7 +227,12 @@ class RandomMixin(SortingMixin, CumulativeMixin):
             number_argument("uniform", name, x) for name, x in (("low", low), ("high", high))
         )
         unit = cls.rand(*shape, dtype=exact, **kwargs)
-        return ((high - low) * unit + low).cast(dtype).requires_grad_(requires_grad)
+        found = (high - low) * unit + low
+        if low < high < math.inf and (low or dtype.itemsize < dtypes.float32.itemsize):
+            # the sum and the cast may round up to `high`
+            kind = dtype if dtypes.is_float(dtype) else dtypes.float32
+            found = found.minimum(_largest_below(high, kind))
+        return found.cast(dtype).requires_grad_(requires_grad)
 
     @classmethod
     def normal(
@@ -316,10 +321,8 @@ class RandomMixin(SortingMixin, CumulativeMixin):
             raise ArgumentError(f"dropout: p={p} is not within 0 to 1")
         if not type(self).training or p == 0:  # type: ignore[attr-defined]
             return self
-        if p == 1:
-            return self.zeros_like()
         chance = self.rand_like(dtype=dtypes.float32, requires_grad=False, contiguous=False)
-        return (chance >= p).where(self, 0) / (1.0 - p)
+        return (chance >= p).where(self, 0) / (1.0 - p if p < 1 else 1.0)
 
     def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
         """Sample indices with the elements as weights, as int32.
@@ -376,6 +379,20 @@ def uniform_node(bits: UOp, dtype: DType) -> UOp:
         width, signed, exact = 64, dtypes.int64, dtypes.float64
     top = bits.alu(Ops.SHR, const_node(width - precision, bits.dtype))
     return (top.cast(signed).cast(exact) * const_node(2.0**-precision, exact)).cast(dtype)
+
+
+def _largest_below(limit: float, dtype: DType) -> float:
+    """The largest number of a float dtype that is less than `limit`."""
+    rounded: float = truncate[dtype](limit)
+    if rounded < limit:
+        return rounded
+    exponent_bits, mantissa_bits = dtypes.finfo(dtype)
+    exponent = math.frexp(rounded)[1] - 1 if rounded else -math.inf
+    smallest = 2 - (1 << (exponent_bits - 1))
+    spacing = math.ldexp(1.0, int(max(exponent, smallest)) - mantissa_bits)
+    # the spacing below a power of two is half of that above: this is nearest to either neighbour
+    below: float = truncate[dtype](rounded - 0.625 * spacing)
+    return below
 
 
 def _kaiming_deviation(shape: tuple[Any, ...], a: float) -> float:

@@ -7,12 +7,14 @@ nothing is written to a file that has lost its path. Reading never changes a fil
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import errno
 import mmap
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +36,24 @@ _ADVICE = {
 
 
 @contextlib.contextmanager
-def _described(path: Path, attempt: str) -> Iterator[None]:
-    """Raises FileError in place of OSError, with the path and what was attempted."""
+def described(path: Path, attempt: str) -> Iterator[None]:
+    """Raises FileError in place of OSError, with the path, what was attempted and the fix."""
     try:
         yield
     except FileError:
         raise
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "use another path")
-        raise FileError(f"{path}: cannot {attempt}: {error.strerror}; {advice}") from error
+        found = FileError(f"{path}: cannot {attempt}: {error.strerror or error}; {advice}")
+        found.errno = error.errno
+        raise found from error
 
 
 def check_file(path: Path) -> os.stat_result | None:
     """The status of a file, None if there is none. Raises FileError for anything but a file."""
-    with _described(path, "open it"):
+    if "\0" in str(path):
+        raise FileError(f"{str(path)!r}: a path has no NUL byte; use another path")
+    with described(path, "open it"):
         try:
             status = path.stat()
         except FileNotFoundError:
@@ -65,7 +71,7 @@ def replace_file(path: Path, content: memoryview) -> None:
     """
     path = path.resolve()
     old = check_file(path)
-    with _described(path, f"write {content.nbytes} bytes"):
+    with described(path, f"write {content.nbytes} bytes"):
         if old is not None:
             # a rename would replace a protected file too
             os.close(os.open(path, os.O_WRONLY))
@@ -87,6 +93,7 @@ class DiskFile:
         self.path = path
         self.nbytes = nbytes
         self._map: mmap.mmap | None = None
+        self._checks: list[tuple[int, int, Callable[[memoryview], None]]] = []
         status = check_file(path)
         if status is None or (status.st_size == 0 and nbytes):
             self._create(is_missing=status is None)
@@ -99,7 +106,7 @@ class DiskFile:
         self.identity = (status.st_dev, status.st_ino)
 
     def _create(self, is_missing: bool) -> None:
-        with _described(self.path, f"create it with {self.nbytes} bytes"):
+        with described(self.path, f"create it with {self.nbytes} bytes"):
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 with os.fdopen(descriptor, "r+b", buffering=0) as file:
@@ -136,6 +143,33 @@ class DiskFile:
             self.is_replaced()
         return self._map
 
+    def check_before_reading(
+        self, start: int, stop: int, check: Callable[[memoryview], None]
+    ) -> None:
+        """Lets `check` see a range of bytes before any of them is read; it raises an error for
+        damaged ones. A write to the range drops the check.
+        """
+        bisect.insort(self._checks, (start, stop, check), key=itemgetter(0))
+
+    def _check(self, offset: int, nbytes: int) -> None:
+        """Makes the checks of a range that is read."""
+        for check in self._checks_of(offset, nbytes):
+            start, stop, see = check
+            see(memoryview(self.mapped())[start:stop])
+            self._drop(check)
+
+    def _checks_of(self, offset: int, nbytes: int) -> list[Any]:
+        if not self._checks:
+            return self._checks
+        end = bisect.bisect_left(self._checks, offset + nbytes, key=itemgetter(0))
+        first = max(0, bisect.bisect_right(self._checks, offset, key=itemgetter(0)) - 1)
+        return [x for x in self._checks[first:end] if offset < x[1]]
+
+    def _drop(self, check: Any) -> None:
+        with contextlib.suppress(ValueError):
+            # another thread may have read the range too
+            self._checks.remove(check)
+
     def keep(self) -> None:
         """Keeps the content for the tensors in it, before another file is renamed to the path.
 
@@ -153,7 +187,7 @@ class DiskFile:
                 f"{self.path} was removed or replaced by another file since it was opened; cannot "
                 f"{attempt}, open it again with Tensor(pathlib.Path(...)) or Tensor.empty(...)"
             )
-        with _described(self.path, attempt):
+        with described(self.path, attempt):
             return open(self.path, mode, buffering=0)
 
     def read(self, file: Any, offset: int, destination: memoryview) -> None:
@@ -167,7 +201,9 @@ class DiskFile:
 
     def read_ranges(self, offsets: Iterable[int], parts: Iterable[memoryview]) -> None:
         """Fills each of `parts` from its offset."""
-        pairs = zip(offsets, parts, strict=True)
+        pairs = list(zip(offsets, parts, strict=True))
+        for offset, part in pairs:
+            self._check(offset, part.nbytes)
         if self._map is not None and self.is_replaced():
             for offset, part in pairs:
                 part[:] = memoryview(self._map)[offset : offset + part.nbytes]
@@ -182,7 +218,9 @@ class DiskFile:
         """
         with contextlib.closing(self.open("r+b")) as file:
             for offset, part in zip(offsets, parts, strict=True):
-                with _described(self.path, f"write {part.nbytes} bytes at {offset}"):
+                for check in self._checks_of(offset, part.nbytes):
+                    self._drop(check)
+                with described(self.path, f"write {part.nbytes} bytes at {offset}"):
                     _write_all(file, offset, part)
 
 
@@ -215,6 +253,7 @@ class DiskAllocator(Allocator):
         if nbytes == 0:
             return memoryview(b"")
         file: DiskFile = allocation.handle.file
+        file._check(offset, nbytes)
         return memoryview(file.mapped())[offset : offset + nbytes]
 
     def copyin(self, handle: DiskRegion, source: memoryview) -> None:

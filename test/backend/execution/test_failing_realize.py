@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from test.devices import DEVICE, device_names, nth
-from tinygrad import Tensor, TinyJit
+from tinygrad import Device, Sharding, Tensor, TinyJit
 from tinygrad.device import DeviceError, OutOfMemoryError
 from tinygrad.execution.realize import BufferCopy, ExecItem
 
@@ -167,3 +167,19 @@ def test_a_function_that_failed_while_it_was_captured_is_captured_later() -> Non
     fails[0] = False
     assert [step(stored(1)).tolist()[0] for _ in range(4)] == [3, 4, 5, 6]
     assert step.captured is not None
+
+
+@pytest.mark.parametrize("device", [nth(55), device_names(2, 55), Sharding(device_names(2, 55), 0)])
+@pytest.mark.parametrize(
+    "make", [lambda: Tensor.ones(2), lambda: Tensor.full((2, 3), 7), lambda: Tensor.arange(2)]
+)
+def test_a_constant_on_a_device_that_cannot_be_opened_is_an_error(
+    make: Callable[[], Tensor], device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(name: str) -> Any:
+        raise DeviceError(f"{name} has no driver")
+
+    monkeypatch.setattr(Device, "_open_device", fail)
+    for read in (Tensor.realize, Tensor.numpy) if isinstance(device, str) else (Tensor.realize,):
+        with pytest.raises(DeviceError, match="has no driver"):
+            read(make().to(device))

@@ -443,6 +443,8 @@ WRONG_PLACES: dict[str, tuple[dict[str, Any], str]] = {
     "absolute": ({"location": os.devnull}, "not inside the model's folder"),
     "a link": ({"location": "link.bin"}, "not inside the model's folder"),
     "the folder": ({"location": ""}, "not inside the model's folder"),
+    "a NUL byte": ({"location": "data\0.bin"}, r"'data\\x00\.bin', which is no path"),
+    "a long name": ({"location": "a" * 5000}, "no path: .*too long"),
     "missing": ({"location": "none.bin"}, "'none.bin', which is not there"),
     "past the end": ({"offset": 24, "length": 16}, "takes bytes 24 to 40.*which has 32"),
     "of another size": ({"offset": 16, "length": 8}, "16 bytes, but 8 are stored"),

@@ -107,6 +107,18 @@ def test_constants_on_devices_and_in_layouts() -> None:
     assert Tensor.ones(1, device=layout).device == layout.replicated()
 
 
+@pytest.mark.parametrize(
+    "layout", [nth(0), nth(1), Sharding(device_names(2)), Sharding(device_names(2), 0)], ids=str
+)
+def test_a_constant_like_a_tensor_is_beside_it(layout: Any) -> None:
+    shards = Tensor([[1, 2], [3, 4]], dtype=dtypes.int8).to(layout).realize()
+    for x in (shards, shards + 1, shards[:1], shards.T, shards.sum(0)):
+        found = x.const_like(7)
+        assert (found.device, found.dtype, found.shape) == (x.device, x.dtype, x.shape)
+        assert (found + x).device == x.device
+        np.testing.assert_array_equal(found.numpy(), np.full(x.shape, 7))
+
+
 def test_equal_constants_that_need_gradients_are_distinct() -> None:
     x, y = Tensor.ones(2, requires_grad=True), Tensor.ones(2, requires_grad=True)
     (x * 3 + y * 5).sum().backward()

@@ -129,24 +129,6 @@ def test_shrink_pad_to_and_shrink_to() -> None:
     np.testing.assert_array_equal(Tensor(x).pad_to(None, 6).numpy(), np.pad(x, ((0, 0), (0, 2))))
 
 
-def test_rearrange() -> None:
-    x = np.arange(120).reshape(2, 6, 10)
-    found = Tensor(x).rearrange("b (h d) w -> b h (w d) 1", h=2)
-    expected = x.reshape(2, 2, 3, 10).transpose(0, 1, 3, 2).reshape(2, 2, 30, 1)
-    np.testing.assert_array_equal(found.numpy(), expected)
-    np.testing.assert_array_equal(
-        Tensor(x).rearrange("a ... -> ... a").numpy(), x.transpose(1, 2, 0)
-    )
-
-
-@pytest.mark.parametrize(
-    "formula", ["a b -> a b", "a b c -> a b", "a (b c -> a b c", "a a b -> a b"]
-)
-def test_a_formula_that_does_not_fit_is_an_error(formula: str) -> None:
-    with pytest.raises(RuntimeError, match="rearrange"):
-        Tensor.zeros(2, 6, 10).rearrange(formula)
-
-
 # ---- joining ----
 
 

@@ -18,6 +18,7 @@ from tinygrad import Device, GlobalCounters, Sharding, Tensor, TinyJit, dtypes, 
 from tinygrad.device import Buffer, OutOfMemoryError
 from tinygrad.execution.realize import compiled_kernels
 from tinygrad.jit import JitError
+from tinygrad.mixin.random import _largest_below
 from tinygrad.runtime.disk import FileError
 
 COUNT = 20_000
@@ -107,6 +108,47 @@ def test_uniform_in_zero_to_one(dtype: Any) -> None:
     assert abs(values.var() - 1 / 12) < 0.005
 
 
+UNITS = {dtypes.float16: 2.0**-10, dtypes.bfloat16: 2.0**-7, dtypes.float32: 2.0**-23}
+
+
+@pytest.mark.parametrize("dtype", [*UNITS, dtypes.fp8e4m3, dtypes.fp8e5m2])
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(0, 1), (1, 2), (-1, 0), (-3, -2), (0.5, 0.75), (0, 1e-3), (-2, 1.7), (1, 1.1)],
+)
+def test_uniform_numbers_are_below_the_upper_bound(low: float, high: float, dtype: Any) -> None:
+    values = Tensor.uniform(1 << 14, low=low, high=high, dtype=dtype).float().numpy()
+    assert Tensor(low, dtype=dtype).float().item() <= values.min()
+    assert values.max() < high
+    if dtype in UNITS:
+        # no gap below it: 2 units in the last place, and the mean gap of the draws
+        gap = 2 * UNITS[dtype] * max(abs(low), abs(high)) + 10 * (high - low) / len(values)
+        assert high - gap < values.max()
+
+
+def test_rounding_up_is_kept_from_the_bound_of_every_dtype() -> None:
+    for dtype in (*UNITS, dtypes.fp8e4m3, dtypes.fp8e5m2, dtypes.float64):
+        for high in (0.0, 1.0, -1.0, 1.1, 0.3, -0.3, 2.0**-16, 96.0, -(2.0**-9)):
+            below = _largest_below(high, dtype)
+            stored = Tensor([below], dtype=dtype).double().item()
+            assert stored == below < high
+            # every number between rounds to one of both neighbours
+            for part in (0.25, 0.75):
+                x = below + (high - below) * part
+                rounded = Tensor([x], dtype=dtypes.double).cast(dtype).double().item()
+                assert rounded == below or rounded >= high
+
+
+def test_uniform_integers_are_below_the_upper_bound() -> None:
+    assert Tensor.uniform(1 << 20, low=5, high=9, dtype=dtypes.int).max().item() == 8
+
+
+def test_a_uniform_logarithm_of_narrow_floats_is_finite() -> None:
+    for dtype in (dtypes.float16, dtypes.bfloat16):
+        u = Tensor.uniform(1 << 16, dtype=dtype)
+        assert np.isfinite((1 - u).log().float().numpy()).all()
+
+
 def test_normal_has_the_moments_of_the_distribution() -> None:
     values = Tensor.randn(COUNT).numpy().astype(np.float64)
     assert abs(values.mean()) < 0.03
@@ -190,7 +232,7 @@ def test_shapes_and_types_of_random_tensors() -> None:
 def test_scaled_distributions() -> None:
     uniform = Tensor.uniform(COUNT, low=2, high=5).numpy()
     assert 2 <= uniform.min() < 2.01
-    assert 4.99 < uniform.max() <= 5
+    assert 4.99 < uniform.max() < 5
     normal = Tensor.normal(COUNT, mean=10, std=2).numpy()
     assert abs(normal.mean() - 10) < 0.1
     assert abs(normal.std() - 2) < 0.1
@@ -277,6 +319,17 @@ def test_dropout_scales_the_kept_elements() -> None:
             x.dropout(2)
     assert abs((found == 0).mean() - 0.25) < 0.02
     np.testing.assert_allclose(found[found != 0], 1 / 0.75, rtol=1e-6)
+
+
+@pytest.mark.parametrize("device", [nth(0), nth(1), device_names(2)])
+def test_a_dropout_of_everything_is_zero_with_a_gradient_of_zero(device: Any) -> None:
+    x = Tensor([[1.0, np.inf, np.nan]] * 2).to(device).requires_grad_()
+    with Tensor.train():
+        y = x.dropout(1.0)
+        (gradient,) = y.sum().gradient(x)
+    np.testing.assert_array_equal(y.numpy(), np.zeros((2, 3)))
+    np.testing.assert_array_equal(gradient.numpy(), np.zeros((2, 3)))
+    assert y.device == gradient.device == x.device
 
 
 def test_the_gradient_of_dropout_uses_the_same_mask() -> None:

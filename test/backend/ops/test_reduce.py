@@ -124,6 +124,54 @@ def test_the_variance_of_large_numbers_does_not_suffer_from_the_rounding_of_thei
     np.testing.assert_allclose(Tensor(x).std().numpy(), wide.std(ddof=1), 1e-6)
 
 
+SPREADS = [(1e20, 1e19), (-3e37, 3e36), (0, 1e-30), (1e-30, 1e-31), (0, 1e-35), (0, 1e30), (5, 0)]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.bfloat16])
+@pytest.mark.parametrize(("mean", "deviation"), SPREADS)
+def test_the_spread_of_very_large_and_small_numbers(
+    mean: float, deviation: float, dtype: Any
+) -> None:
+    drawn = mean + deviation * np.random.default_rng(0).standard_normal((3, 40, 5))
+    x = Tensor(drawn.astype(np.float32)).cast(dtype).realize().requires_grad_()
+    wide = x.float().numpy().astype(np.float64)
+    centered = wide - wide.mean(1, keepdims=True)
+    expected = np.std(wide, 1, ddof=1)
+    # the mean, the results and the gradients are rounded
+    rtol = {dtypes.float32: 1e-5, dtypes.bfloat16: 2.0**-7}[dtype]
+    std = x.std(1)
+    np.testing.assert_allclose(std.float().numpy(), expected, rtol=rtol)
+    share = centered / np.where(expected == 0, 1, 39 * expected)[:, None]
+    gradient = std.sum().gradient(x)[0].float().numpy()
+    np.testing.assert_allclose(gradient, share, rtol=rtol, atol=rtol * np.abs(share).max())
+    with np.errstate(over="ignore"):
+        variance = np.var(wide, 1, ddof=1).astype(np.float32)
+    # subnormal numbers have few bits
+    np.testing.assert_allclose(x.var(1).float().numpy(), variance, rtol=rtol, atol=1e-44)
+    gradient = x.var(1).sum().gradient(x)[0].float().numpy()
+    share = 2 / 39 * centered
+    np.testing.assert_allclose(gradient, share, rtol=rtol, atol=rtol * np.abs(share).max())
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_the_spread_of_large_numbers_in_layouts(axis: int) -> None:
+    drawn = 1e20 + 1e19 * np.random.default_rng(0).standard_normal((4, 8, 4))
+    x = placed(drawn.astype(np.float32), on(axis))
+    expected = x.numpy().astype(np.float64).std((0, 1), ddof=1)
+    np.testing.assert_allclose(x.std((0, 1)).numpy(), expected, rtol=1e-5)
+
+
+def test_the_second_gradient_of_a_deviation_of_small_numbers_is_that_of_large_ones() -> None:
+    drawn = np.random.default_rng(0).standard_normal(10).astype(np.float32)
+
+    def second(scale: float) -> Array:
+        x = Tensor(drawn * np.float32(scale)).requires_grad_()
+        (first,) = x.std().gradient(x)
+        return (first * Tensor(drawn)).sum().gradient(x)[0].numpy() * scale
+
+    np.testing.assert_allclose(second(2.0**-90), second(1.0), rtol=1e-5)
+
+
 def test_variance_of_as_many_elements_as_the_correction_is_nan() -> None:
     assert np.isnan(Tensor([1.0]).var().item())
     assert np.isnan(Tensor(2.5).std().item())
@@ -195,9 +243,9 @@ def test_extremes_of_integers(name: str, dtype: Any) -> None:
 @pytest.mark.parametrize(
     ("dtype", "total", "product", "mean"),
     [
-        (dtypes.int8, dtypes.int32, dtypes.int8, dtypes.float32),
-        (dtypes.uint8, dtypes.uint32, dtypes.uint8, dtypes.float32),
-        (dtypes.bool, dtypes.int32, dtypes.bool, dtypes.float32),
+        (dtypes.int8, dtypes.int32, dtypes.int32, dtypes.float32),
+        (dtypes.uint16, dtypes.uint32, dtypes.uint32, dtypes.float32),
+        (dtypes.bool, dtypes.int32, dtypes.int32, dtypes.float32),
         (dtypes.int64, dtypes.int64, dtypes.int64, dtypes.float32),
         (dtypes.float16, dtypes.float16, dtypes.float16, dtypes.float16),
         (dtypes.bfloat16, dtypes.bfloat16, dtypes.bfloat16, dtypes.bfloat16),
@@ -207,17 +255,21 @@ def test_extremes_of_integers(name: str, dtype: Any) -> None:
 def test_dtype_of_a_reduction(dtype: Any, total: Any, product: Any, mean: Any) -> None:
     x = Tensor([1, 1], dtype=dtype)
     assert x.sum().dtype == x.cumsum().dtype == total
-    assert x.prod().dtype == x.cumprod(0).dtype == x.max().dtype == product
+    assert x.prod().dtype == x.cumprod(0).dtype == product
+    assert x.max().dtype == dtype
     assert x.mean().dtype == x.var().dtype == mean
     assert x.sum(dtype=dtypes.float64).dtype == x.prod(dtype="double").dtype == dtypes.float64
     assert (x.sum().item(), x.prod().item(), x.mean().item()) == (2, 1, 1)
 
 
-def test_sums_of_small_integers_do_not_wrap_and_products_do() -> None:
+def test_sums_and_products_of_small_integers_do_not_wrap() -> None:
     x = Tensor([200, 200, 3], dtype=dtypes.uint8)
     assert x.sum().item() == 403
     assert x.cumsum().tolist() == [200, 400, 403]
-    assert x.prod().item() == 200 * 200 * 3 % 256
+    assert x.prod().item() == 200 * 200 * 3
+    assert x.prod(dtype=dtypes.uint8).item() == 200 * 200 * 3 % 256
+    assert x.cumprod(0).tolist() == [200, 200 * 200, 200 * 200 * 3]
+    assert Tensor([True, True]).prod().item() == 1
 
 
 def test_half_precision_sums_are_accumulated_in_float32() -> None:

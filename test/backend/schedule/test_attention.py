@@ -195,15 +195,20 @@ def test_dropout_drops_weights() -> None:
     np.testing.assert_allclose(result, weights.astype(np.float64) @ v.numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_a_row_without_keys_is_nan_and_others_are_not() -> None:
+@pytest.mark.parametrize("is_softmax", [False, True])
+def test_a_row_without_keys_is_zero_in_attention_and_nan_in_a_softmax(is_softmax: bool) -> None:
     seen = np.ones((LENGTH, LENGTH), dtype=bool)
     seen[3] = False
     seen[5, :140] = False
     q, k, v = inputs()
-    result = q.scaled_dot_product_attention(k, v, attn_mask=Tensor(seen).realize())
+    mask = Tensor(seen).realize()
+    if is_softmax:
+        result = own(lambda scores: mask.where(scores, -math.inf))(q, k, v)
+    else:
+        result = q.scaled_dot_product_attention(k, v, attn_mask=mask)
     assert kernels(result) == 1
     found = result.numpy()
-    assert np.isnan(found[:, :, 3]).all()
+    np.testing.assert_array_equal(found[:, :, 3], math.nan if is_softmax else 0)
     others = np.delete(np.arange(LENGTH), 3)
     with np.errstate(invalid="ignore"):
         wanted = expected(q.numpy(), k.numpy(), v.numpy(), v.numpy(), lambda s: s + hidden(seen))[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import os
 import pickle
 import resource
@@ -25,7 +26,7 @@ from tinygrad import Sharding, Tensor, TinyJit, UOp, Variable, dtypes
 from tinygrad.device import Buffer, DeviceError
 from tinygrad.execution.capture import JitError
 from tinygrad.nn.optim import SGD
-from tinygrad.nn.state import load_state_dict, safe_load, safe_save
+from tinygrad.nn.state import async_save, load_state_dict, safe_load, safe_save
 from tinygrad.runtime.disk import DiskFile, FileError
 from tinygrad.schedule.kernel.custom_kernel import CustomKernelError
 from tinygrad.settings import Context
@@ -709,8 +710,28 @@ def test_a_full_disk_is_an_error_and_keeps_the_old_file(path: Path) -> None:
             Tensor.empty(1000, device=on(path.with_name("new")))
         with pytest.raises(FileError, match=r"old: cannot write 1000 bytes at 1000"):
             old[1000:].assign(Tensor.ones(1000, dtype=dtypes.uint8))
+        for save in (safe_save, lambda *x: async_save(*x).wait()):
+            with pytest.raises(
+                FileError, match=r"ten\.bin: cannot write it: .*; free some"
+            ) as full:
+                save({"x": value}, path)
+            assert full.value.errno == errno.EFBIG
     assert content(path) == list(range(10))
     assert {file.name for file in path.parent.iterdir()} == {path.name, "old"}
+
+
+def test_a_path_with_a_nul_byte_is_an_error() -> None:
+    x = Tensor([1.0])
+    for use in (
+        lambda: Tensor(Path("a\0b")),
+        lambda: safe_load("a\0b"),
+        lambda: safe_save({"x": x}, "a\0b"),
+        lambda: async_save({"x": x}, "a\0b"),
+        lambda: x.to(on(Path("a\0b"))),
+        lambda: opened(Path("a\0b"), 4),
+    ):
+        with pytest.raises(FileError, match=r"a\\x00b.*no NUL byte"):
+            use()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinygrad import helpers
+from tinygrad import Variable, helpers
 from tinygrad.helpers import (
     Context,
     GlobalCounters,
@@ -52,6 +52,7 @@ from tinygrad.helpers import (
     unwrap,
     word_wrap,
 )
+from tinygrad.uop.ops import sym_infer
 
 
 @pytest.mark.parametrize("name", helpers.__all__)
@@ -175,6 +176,27 @@ def test_rounding_to_multiples(number: int, amount: int):
     assert round_up(number, amount) == math.ceil(number / amount) * amount
     assert round_down(number, amount) == math.floor(number / amount) * amount
     assert ceildiv(number, amount) == math.ceil(number / amount)
+
+
+def test_floats_round_to_integers():
+    assert [repr(ceildiv(x, 2)) for x in (7.0, -7.0, 8.5)] == ["4", "-3", "5"]
+    assert [round_up(x, 2) for x in (6.5, -6.5)] == [8, -6]
+
+
+@given(st.integers(-30, 30), st.integers(0, 30), st.integers(-9, 9).filter(bool))
+def test_symbolic_sizes_round_like_integers(low: int, span: int, amount: int):
+    size = Variable("size", low, low + span)
+    rounded = {f: f(size, amount) for f in (ceildiv, round_up, round_down)}
+    for number in range(low, low + span + 1):
+        for function, expression in rounded.items():
+            assert sym_infer(expression, {"size": number}) == function(number, amount)
+
+
+@given(st.integers(-30, 30), st.integers(1, 9))
+def test_a_number_over_a_symbolic_size_is_rounded_up(number: int, low: int):
+    quotient = ceildiv(number, Variable("size", low, low + 5))
+    for size in range(low, low + 6):
+        assert sym_infer(quotient, {"size": size}) == ceildiv(number, size)
 
 
 @given(st.integers(-1000, 1000), st.integers(-1000, 1000).filter(bool))

@@ -6,6 +6,7 @@ import io
 import tarfile
 import zipfile
 
+import numpy as np
 import pytest
 
 from tinygrad import GlobalCounters, Tensor, dtypes
@@ -291,6 +292,41 @@ def in_directory(content: bytes, position: int, new: bytes) -> bytes:
 def test_an_invalid_zip_archive(content, message):
     with pytest.raises(FileFormatError, match=message):
         zip_extract(Tensor(content))
+
+
+@pytest.mark.parametrize("place", ["file", "memory"])
+def test_a_changed_byte_of_a_stored_file_is_an_error_where_it_is_read(tmp_path, place):
+    content = np.arange(5000).astype(np.uint8).tobytes()
+    packed = zip_of({"empty": b"", "b": b"1", "a": content})
+
+    def extracted(archive: bytes) -> dict[str, Tensor]:
+        if place == "memory":
+            return zip_extract(Tensor(archive))
+        (tmp_path / "a.zip").write_bytes(archive)
+        return zip_extract(tmp_path / "a.zip")
+
+    assert extracted(packed)["a"].numpy().tobytes() == content
+    start = packed.index(content)
+    changed = [patched(packed, start + at, bytes([content[at] ^ 64])) for at in (0, 99, 4999)]
+    for archive in (*changed, in_directory(packed, 16, b"\1\2\3\4")):
+        for read in (Tensor.numpy, lambda x: x[:2].tolist(), lambda x: x.bitcast("int")[5].item()):
+            with pytest.raises(FileFormatError, match="'a' is damaged: its checksum"):
+                read(extracted(archive)["a"])
+    # no checksum
+    assert extracted(in_directory(packed, 16, bytes(4)))["a"].numpy().tobytes() == content
+
+
+def test_other_files_of_a_damaged_archive_and_what_is_written_to_it_are_read(tmp_path):
+    content = np.arange(100, dtype=np.uint8)
+    packed = zip_of({"a": b"hello", "b": content.tobytes(), "c": b"world"})
+    (tmp_path / "a.zip").write_bytes(patched(packed, packed.index(content.tobytes()), b"\7"))
+    files = zip_extract(tmp_path / "a.zip")
+    for _ in range(2):
+        assert [bytes(files[name].data()) for name in "ac"] == [b"hello", b"world"]
+        with pytest.raises(FileFormatError, match="'b' is damaged"):
+            files["b"].tolist()
+    files["a"][:1].assign(Tensor([74], dtype=dtypes.uint8))
+    assert bytes(files["a"].data()) == b"Jello"
 
 
 def test_files_of_a_zip_archive_that_overlap():

@@ -47,6 +47,13 @@ def values(x: Tensor) -> np.ndarray:
     return x.to("CPU").numpy()
 
 
+def test_a_changed_byte_of_a_tensor_is_an_error(load):
+    content = zip_checkpoint({"x": array_tensor("0", ARRAY)})
+    at = content.index(ARRAY.tobytes()) + 5
+    with pytest.raises(FileFormatError, match=r"model\.pt: .*data/0' is damaged: its checksum"):
+        load(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])["x"].numpy()
+
+
 # ---- tensors ----
 
 

@@ -22,7 +22,7 @@ from tinygrad.codegen.decompose.exponential import (
     softplus,
     tanh,
 )
-from tinygrad.codegen.decompose.float_math import copy_sign, splat_value
+from tinygrad.codegen.decompose.float_math import absolute, copy_sign, splat_value
 from tinygrad.codegen.decompose.inverse_trigonometry import acos, asin, atan
 from tinygrad.codegen.decompose.logarithm import acosh, asinh, atanh, log, log1p, log2
 from tinygrad.codegen.decompose.narrow_floats import NARROW, as_integers, compute_wide
@@ -56,6 +56,7 @@ def decompose(sink: UOp, renderer: Renderer) -> UOp:
     operations, known = renderer.operations, renderer.dtypes
     narrow = {u.dtype.scalar() for u in sink.toposort()}.intersection(NARROW)
     if narrow:
+        sink = graph_rewrite(sink, narrow_absolutes, name="narrow absolutes")
         sink = compute_wide(sink, known)
     sink = graph_rewrite(sink, _arithmetic_rules(operations, known), name="decompose")
     if narrow - known:
@@ -66,7 +67,7 @@ def decompose(sink: UOp, renderer: Renderer) -> UOp:
 @functools.cache
 def _arithmetic_rules(operations: frozenset[Ops], known: frozenset[DType]) -> PatternMatcher:
     has_float64 = dtypes.float64 in known
-    rules = constant_powers + remainders + _replacements(operations)
+    rules = constant_powers + remainders + absolutes + _replacements(operations)
     if has_float64:
         rules = PatternMatcher([(_binary(Ops.POW, dtypes.float32), wide_constant_power)]) + rules
     if Ops.POW not in operations:
@@ -128,6 +129,23 @@ def _float_remainder(x: UOp, y: UOp) -> UOp | None:
     if divisor is not None and is_power_of_two(divisor):
         return remainder_by_power_of_two(x, float(divisor))
     return remainder(x, y, divisor) if x.dtype.scalar() is dtypes.float32 else None
+
+
+def _is_negated(y: UOp, x: UOp) -> bool:
+    is_negated = y.op is Ops.NEG or (y.op is Ops.MUL and splat_value(y.src[1]) == -1)
+    return is_negated and y.src[0] is x
+
+
+def _absolute(x: UOp, y: UOp) -> UOp | None:
+    """The larger of `x` and `-x`, by its bits: of two zeros, the larger would be either."""
+    return absolute(x) if _is_negated(y, x) else None
+
+
+def _narrow_absolute(x: UOp, y: UOp) -> UOp | None:
+    """The same in float32, where nothing is rounded."""
+    if not _is_negated(y, x):
+        return None
+    return absolute(x.cast(dtypes.float32.vec(x.dtype.count))).cast(x.dtype)
 
 
 def _float_maximum(x: UOp, y: UOp) -> UOp:
@@ -202,6 +220,9 @@ def _divide(x: UOp, y: UOp) -> UOp | None:
     free = FreeRanges()
     return x.alu(Ops.FDIV, y) if free[x] <= free[y] else None
 
+
+absolutes = PatternMatcher([(_binary(Ops.MAX, WIDE_FLOATS), _absolute)])
+narrow_absolutes = PatternMatcher([(_binary(Ops.MAX, tuple(NARROW)), _narrow_absolute)])
 
 remainders = PatternMatcher([(_binary(Ops.MOD, WIDE_FLOATS), _float_remainder)])
 

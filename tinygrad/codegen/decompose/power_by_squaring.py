@@ -6,6 +6,8 @@ in float64 where an exponent takes several.
 
 from __future__ import annotations
 
+import math
+
 from tinygrad.codegen.decompose.float_math import splat_value
 from tinygrad.dtype import dtypes
 from tinygrad.uop.ops import UOp
@@ -21,7 +23,9 @@ def constant_power(x: UOp, y: UOp) -> UOp | None:
     if exponent is None:
         return None
     if abs(exponent) == 0.5:
-        return x.sqrt() if exponent > 0 else x.sqrt().reciprocal()
+        # the root of -0.0 is -0.0 and that of -inf NaN; these powers are 0.0 and inf
+        root = x.eq(-math.inf).where(x.const_like(math.inf), (x + 0.0).sqrt())
+        return root if exponent > 0 else root.reciprocal()
     if exponent in (-1, -2):
         # the square of x may overflow where that of 1 / x is subnormal
         return _multiply_out(x.reciprocal(), -int(exponent))

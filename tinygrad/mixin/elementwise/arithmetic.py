@@ -32,7 +32,7 @@ from tinygrad.uop.broadcast import (
 )
 from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.reshard import off_files, reshard_for_product
+from tinygrad.uop.reshard import computing_device, off_files, reshard_for_product
 
 # numbers that change nothing, on either side
 NEUTRAL = {Ops.ADD: 0, Ops.MUL: 1}
@@ -116,12 +116,14 @@ class ArithmeticMixin(TensorCore):
         return self._new(self._operand(x, "ufix"), False)
 
     def const_like(self, b: Any) -> Self:
-        """A tensor of this shape and dtype, filled with the number `b`.
+        """A tensor of this shape, dtype and device, filled with the number `b`.
 
         >>> Tensor([1.5, 2.5]).const_like(3).tolist()
         [3.0, 3.0]
         """
-        return self._new(broadcast_node(const_node(b, self.dtype), self.shape), False)
+        node = broadcast_node(const_node(b, self.dtype), self.shape)
+        device = computing_device(self.uop.device)
+        return self._new(node if device is None else node.copy_to_device(device), False)
 
     # ---- arithmetic ----
 

@@ -5,6 +5,8 @@ Input: a base and an exponent. Output: a node of the dtype of the base.
 
 from __future__ import annotations
 
+import math
+
 from tinygrad.dtype import dtypes
 from tinygrad.errors import ArgumentError
 from tinygrad.uop import Ops
@@ -21,7 +23,10 @@ def constant_power(base: UOp, exponent: float) -> UOp:
         # 1, but with a gradient of 0
         return base.alu(Ops.POW, const_node(0, base.dtype))
     if abs(exponent) == 0.5:
-        root = base.alu(Ops.SQRT)
+        # the root of -0.0 is -0.0 and that of -inf NaN; these powers are 0.0 and inf
+        root = base.alu(Ops.ADD, const_node(0.0, base.dtype)).alu(Ops.SQRT)
+        infinity = const_node(math.inf, base.dtype)
+        root = base.eq(const_node(-math.inf, base.dtype)).where(infinity, root)
         return root if exponent > 0 else root.alu(Ops.RECIPROCAL)
     if exponent in (-1, -2):
         # the square may overflow where that of the reciprocal is subnormal

@@ -337,7 +337,7 @@ class ElementwiseMixin(OperatorMixin):
         [False, True, True]
         """
         if not self.is_floating_point():
-            return self._new(self.const_like(0).uop.cast(dtypes.bool), False)
+            return self.isnan()
         positive = self.eq(math.inf) & detect_positive
         return positive | (self.eq(-math.inf) & detect_negative)
 

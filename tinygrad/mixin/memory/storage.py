@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from tinygrad.device import Device
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.core import check_tensors
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.sharding import Sharding, ShardingError
+from tinygrad.sharding.local_devices import current_local_devices
 from tinygrad.storage.assignment import assign, value_to_write
 from tinygrad.storage.files import write
 from tinygrad.storage.gradients.leaves import assigned_value
@@ -41,13 +43,17 @@ class StorageMixin(CreationMixin):
     def realize(self, *lst: Any, do_update_stats: bool = True) -> Self:
         """Compute this tensor, and others given, into memory now; returns this tensor.
 
-        With `do_update_stats=False`, `GlobalCounters` do not count it.
+        With `do_update_stats=False`, `GlobalCounters` do not count it. Raises DeviceError if a
+        device cannot be opened, also for a constant, which takes no memory.
 
         >>> (Tensor([1, 2]) + 1).realize().uop.is_realized
         True
         """
         for x in lst:
             check_tensors("realize", tensor=x)
+        for x in (self, *lst):
+            if x.uop.op is not Ops.BUFFER and is_constant(x.uop):
+                _open_devices(x.uop)
         if do_update_stats:
             realize_all((self, *lst))
             return self
@@ -178,3 +184,11 @@ class StorageMixin(CreationMixin):
             raise ShardingError(
                 f"assign: the value is on {theirs}, the tensor on {mine}; move it with .to()"
             )
+
+
+def _open_devices(node: UOp) -> None:
+    """Open the devices of a value of this process. Raises DeviceError if one cannot be opened."""
+    local = current_local_devices()
+    for name in device_names(node.device):
+        if local.is_local(name) and not is_file(name):
+            Device[name]

@@ -6,6 +6,7 @@ permuted, split and merged.
 
 from __future__ import annotations
 
+import re
 from typing import Self
 
 from tinygrad.errors import ArgumentError
@@ -15,6 +16,9 @@ from tinygrad.uop.broadcast import SymbolicShape
 from tinygrad.uop.ops import sint
 from tinygrad.uop.sint import same_size
 
+ELLIPSIS = "…"
+"""The remaining axes of a formula; `...` is the same."""
+
 
 class RearrangeMixin(MovementMixin):
     """`rearrange`."""
@@ -22,7 +26,8 @@ class RearrangeMixin(MovementMixin):
     __slots__ = ()
 
     def rearrange(self, formula: str, **sizes: int) -> Self:
-        """Permute, split and merge axes by name, as `einops.rearrange`.
+        """Permute, split and merge axes by name, as `einops.rearrange`. `...` is the other axes;
+        `(...)` on the right merges them.
 
         >>> Tensor.empty(2, 6, 3).rearrange("b (h d) w -> b h (w d)", h=2).shape
         (2, 2, 9)
@@ -45,32 +50,24 @@ def _parse_rearrange(formula: str, count: int) -> tuple[list[list[str]], list[li
     """Both sides of a formula as groups of axis names; `...` stands for the remaining axes."""
     if not isinstance(formula, str):
         raise TypeError(f"rearrange takes a formula such as 'a b -> b a', not {formula!r}")
-    sides = formula.split("->")
+    sides = formula.replace("...", ELLIPSIS).replace(ELLIPSIS, f" {ELLIPSIS} ").split("->")
     if len(sides) != 2:
         raise ArgumentError(f"rearrange {formula!r}: write one ->, as in 'a b -> b a'")
+    if [side.count(ELLIPSIS) for side in sides] not in ([0, 0], [1, 1]):
+        raise ArgumentError(f"rearrange {formula!r}: write ... once on each side, or on neither")
+    if ELLIPSIS in sides[0]:
+        if re.search(rf"\([^)]*{ELLIPSIS}", sides[0]):
+            raise ArgumentError(f"rearrange {formula!r}: only on the right, ... can be in ()")
+        named = len(_parse_groups(formula, sides[0])) - 1
+        spare = " ".join(f"{ELLIPSIS}{i}" for i in range(count - named))
+        sides = [side.replace(ELLIPSIS, spare) for side in sides]
     left, right = (_parse_groups(formula, side) for side in sides)
-    if ["..."] in left:
-        spare = [[f"...{i}"] for i in range(count - len(left) + 1)]
-        left, right = _with_spare(left, spare), _with_spare(right, spare)
     names = [name for group in left for name in group]
     if len(set(names)) != len(names):
         raise ArgumentError(f"rearrange {formula!r}: an axis name occurs twice on the left")
     if len(left) != count:
         raise ArgumentError(f"rearrange {formula!r}: {len(left)} axes on the left, not {count}")
     return left, right
-
-
-def _with_spare(groups: list[list[str]], spare: list[list[str]]) -> list[list[str]]:
-    result: list[list[str]] = []
-    for group in groups:
-        if group == ["..."]:
-            result += spare
-        elif "..." in group:
-            at = group.index("...")
-            result.append(group[:at] + [name for (name,) in spare] + group[at + 1 :])
-        else:
-            result.append(group)
-    return result
 
 
 def _parse_groups(formula: str, side: str) -> list[list[str]]:
@@ -105,6 +102,8 @@ def _rearrange_sizes(
         if len(unknown) > 1:
             raise ArgumentError(f"rearrange {formula!r}: give the size of {unknown[0]}")
         known = prod([found[name] for name in group if name in found])
+        if unknown and not known:
+            raise ArgumentError(f"rearrange {formula!r}: give the size of {unknown[0]} beside a 0")
         if unknown:
             found[unknown[0]] = size // known
         if not same_size(prod([found[name] for name in group]), size):

@@ -84,7 +84,7 @@ class ActivationMixin(ElementwiseMixin):
         [3.0, 6.0]
         """
         x = self._as_float()
-        return x * (x + 3).relu6() * (1 / 6)
+        return x * ((x + 3).relu6() * (1 / 6))
 
     def hardtanh(self, min_val: float = -1, max_val: float = 1) -> Self:
         """Piecewise linear tanh: clipped to [min_val, max_val].

@@ -40,10 +40,7 @@ class AttentionMixin(MatmulMixin, RandomMixin):
         wider. Raises RuntimeError for both a mask and `is_causal`, ValueError for numbers of heads
         that do not divide.
 
-        A query that attends to no key gets NaN, the softmax of nothing, as in tinygrad. For zeros,
-        as in PyTorch, let it see every key and drop its result: with a bool mask and `seen =
-        attn_mask.any(-1, keepdim=True)`, mask by `attn_mask | ~seen` and take `seen.where(result,
-        0)`. Its gradients are zeros too.
+        A query that attends to no key gets zeros, and its gradients are zeros.
 
         >>> q, k, v = Tensor.randn(2, 4, 8), Tensor.randn(2, 6, 8), Tensor.randn(2, 6, 8)
         >>> q.scaled_dot_product_attention(k, v).shape
@@ -73,11 +70,13 @@ class AttentionMixin(MatmulMixin, RandomMixin):
         wide = least_upper_dtype(self.dtype, key.dtype, dtypes.float32)
         scores = query.matmul(key.transpose(-2, -1), dtype=wide) / math.sqrt(self.shape[-1])
         if is_causal:
+            # every query attends to the first key
             is_visible = self._triangle(self.shape[-2], key.shape[-2], 0)
             scores = is_visible.where(scores, -math.inf)
         elif attn_mask is not None:
             scores = _apply_mask(scores, attn_mask)
-        return scores.softmax(-1).cast(self.dtype).dropout(dropout_p) @ value
+        weights = scores.softmax(-1) if attn_mask is None else scores._softmax_of_visible(-1)
+        return weights.cast(self.dtype).dropout(dropout_p) @ value
 
     def _unshard_dim(self, key: Self, value: Self) -> tuple[Self, Self, Self]:
         """Query, key and value with the last axis unsharded, if they are smaller than the scores:

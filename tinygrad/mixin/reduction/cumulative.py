@@ -59,12 +59,12 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
 
     @in_float32
     def cumprod(self, axis: int) -> Self:
-        """Cumulative product along `axis`.
+        """Cumulative product along `axis`; small integers are promoted as in `prod`.
 
         >>> Tensor([1, 2, 3]).cumprod(0).tolist()
         [1, 2, 6]
         """
-        return self._scan(axis, Ops.MUL)
+        return self.cast(self._product_dtype())._scan(axis, Ops.MUL)
 
     def cummax(self, axis: int = 0) -> tuple[Self, Self]:
         """Cumulative maximum along `axis`, and the index of its first occurrence, as int32.

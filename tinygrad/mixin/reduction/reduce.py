@@ -10,16 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self, TypeAlias, cast
 
+from tinygrad.device import Device, DeviceError
 from tinygrad.dtype import DType, DTypeLike, dtypes, sum_acc_dtype, to_dtype
 from tinygrad.errors import ArgumentError
-from tinygrad.gradient import CustomRule, with_gradient
+from tinygrad.gradient import with_gradient
 from tinygrad.helpers import prod
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.elementwise.arithmetic import reverse_order
 from tinygrad.mixin.precision import in_float32
+from tinygrad.sharding.local_devices import current_local_devices
 from tinygrad.uop import Ops
 from tinygrad.uop.arguments import integer_argument
+from tinygrad.uop.device_value import DeviceValue, device_names
 from tinygrad.uop.ops import UOp, sint, smax, smin
+from tinygrad.uop.reduction import lowest
+from tinygrad.uop.reshard import computing_device
 
 Axis: TypeAlias = int | Sequence[int] | None
 
@@ -40,6 +45,18 @@ def _exact_sum_dtype(dtype: DType, count: sint) -> DType:
         if total <= dtypes.max(wide):
             return wide
     return dtypes.float64
+
+
+def _has_dtype(device: DeviceValue, dtype: DType) -> bool:
+    """Whether the kernels of a device have a dtype; True if it cannot be opened, which is an error
+    where it computes.
+    """
+    names = current_local_devices().names_in(device_names(computing_device(device)))
+    try:
+        opened = Device[names[0] if names else Device.DEFAULT]
+    except DeviceError:
+        return True
+    return not opened.runs_kernels or dtype in opened.target.dtypes
 
 
 class ReduceMixin(CreationMixin):
@@ -80,16 +97,18 @@ class ReduceMixin(CreationMixin):
     def prod(
         self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None
     ) -> Self:
-        """Product, in the dtype of the elements unless `dtype` is given.
+        """Product. Small integers are promoted as in `sum`, unless `dtype` is given.
 
         The gradient is right where elements are 0.
 
         >>> Tensor([[1, 2], [3, 4]]).prod(axis=0).tolist()
         [3, 8]
         """
-        if dtype is None:
-            return self._product(axis, keepdim)
-        return self.cast(dtype)._product(axis, keepdim)
+        return self.cast(self._product_dtype() if dtype is None else dtype)._product(axis, keepdim)
+
+    def _product_dtype(self) -> DType:
+        own = self.dtype
+        return own if dtypes.is_float(own) else sum_acc_dtype(own)
 
     @in_float32
     def _product(self, axis: Axis, keepdim: bool) -> Self:
@@ -160,14 +179,51 @@ class ReduceMixin(CreationMixin):
         >>> Tensor([[1.0, 3.0], [2.0, 2.0]]).var(axis=1).tolist()
         [2.0, 0.0]
         """
-        correction = integer_argument("var", "correction", correction)
         x, axes = self._as_float(), self._axes(axis)
-        squares = x._deviations(axes).square()
-        total = x._derive(squares.uop.r(Ops.ADD, axes))
-        with_gradient(total.uop, x._gradient_of_squared_deviations(axes), x.uop)
-        if not keepdim:
-            total = total.reshape(tuple(s for i, s in enumerate(self.shape) if i not in axes))
-        return total / smax(0, self._count(axis) - correction)
+        count = self._degrees_of_freedom("var", axis, correction)
+        found = x._mean_square(axes, count).cast(x.dtype)
+
+        def rule(gradient: UOp, node: UOp, source: UOp) -> tuple[UOp]:
+            g, x = (self._new(y, False) for y in (gradient, source))
+            return ((x._deviations(axes) * (2 * g / count)).uop,)
+
+        with_gradient(found.uop, rule, x.uop)
+        return found if keepdim else found._without_axes(axes)
+
+    @in_float32
+    def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
+        """Standard deviation: the square root of `var`, with the gradient 0 where that is 0.
+
+        >>> Tensor([[1.0, 1.0], [2.0, 2.0]]).std(axis=1).tolist()
+        [0.0, 0.0]
+        """
+        x, axes = self._as_float(), self._axes(axis)
+        count = self._degrees_of_freedom("std", axis, correction)
+        found = x._mean_square(axes, count).sqrt().cast(x.dtype)
+
+        def rule(gradient: UOp, node: UOp, source: UOp) -> tuple[UOp]:
+            g, y, x = (self._new(z, False) for z in (gradient, node, source))
+            share = x._deviations(axes) / y.eq(0).where(1, y)
+            return ((share * (g / count)).uop,)
+
+        with_gradient(found.uop, rule, x.uop)
+        return found if keepdim else found._without_axes(axes)
+
+    def _degrees_of_freedom(self, op: str, axis: Axis, correction: int) -> sint:
+        correction = integer_argument(op, "correction", correction)
+        return smax(0, self._count(axis) - correction)
+
+    def _without_axes(self, axes: tuple[int, ...]) -> Self:
+        return self.reshape(tuple(s for i, s in enumerate(self.shape) if i not in axes))
+
+    def _mean_square(self, axes: tuple[int, ...], count: sint) -> Self:
+        """The sum of squared deviations over `count`, in float64, where squares of float32 numbers
+        neither overflow nor underflow, unless the device has none.
+        """
+        deviations = self._deviations(axes)
+        if _has_dtype(self.uop.device, dtypes.float64):
+            deviations = deviations.cast(dtypes.float64)
+        return self._derive(deviations.square().uop.r(Ops.ADD, axes)) / count
 
     def _deviations(self, axes: tuple[int, ...]) -> Self:
         """The differences from the mean over `axes`.
@@ -180,16 +236,6 @@ class ReduceMixin(CreationMixin):
             first = tuple((0, 1 if i in axes else s) for i, s in enumerate(self.shape))
             x = self - self._derive(self.uop.shrink(first)).detach()
         return x - x.mean(axes, keepdim=True)
-
-    @classmethod
-    def _gradient_of_squared_deviations(cls, axes: tuple[int, ...]) -> CustomRule:
-        """The gradient rule of their sum, in which the gradient by the mean is 0."""
-
-        def rule(gradient: UOp, node: UOp, source: UOp) -> tuple[UOp]:
-            g, x = (cls._new(y, False) for y in (gradient, source))
-            return ((x._deviations(axes) * 2 * g).uop,)
-
-        return rule
 
     def _variance_about(self, mean: Self, axes: tuple[int, ...]) -> Self:
         """The biased variance over `axes`, given the mean over them, both without these axes.
@@ -206,17 +252,6 @@ class ReduceMixin(CreationMixin):
 
         with_gradient(variance.uop, rule, self.uop, mean.uop)
         return variance
-
-    @in_float32
-    def std(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
-        """Standard deviation: the square root of `var`, with the gradient 0 where that is 0.
-
-        >>> Tensor([[1.0, 1.0], [2.0, 2.0]]).std(axis=1).tolist()
-        [0.0, 0.0]
-        """
-        var = self.var(axis, keepdim, correction)
-        varies = var > 0
-        return varies.where(varies.where(var, 1).sqrt(), var)
 
     def var_mean(
         self, axis: Axis = None, keepdim: bool = False, correction: int = 1
@@ -298,6 +333,16 @@ class ReduceMixin(CreationMixin):
     @in_float32
     def _softmax(self, axis: int) -> Self:
         _, exponentials, total = self._shifted_exp(axis)
+        return exponentials * total.reciprocal()
+
+    @in_float32
+    def _softmax_of_visible(self, axis: int) -> Self:
+        """`softmax`, but 0 with a gradient of 0 where all elements along `axis` are -inf."""
+        x = self._as_float()
+        largest = x.max(axis, keepdim=True).detach().maximum(lowest(x.dtype))
+        exponentials = (x - largest).exp()
+        # the sum is at least 1, the exponential of the maximum, or 0
+        total = exponentials.sum(axis, keepdim=True).maximum(0.5)
         return exponentials * total.reciprocal()
 
     def log_softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:

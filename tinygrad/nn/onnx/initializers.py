@@ -120,12 +120,19 @@ def external_bytes(proto: Any, folder: Path | None, where: str) -> Array:
             "folder; pass OnnxRunner the path of the model"
         )
     root = folder.resolve()
-    path = (root / location).resolve()
+    try:
+        path = (root / location).resolve()
+        is_file = path.is_file()
+    except (OSError, ValueError) as error:
+        raise OnnxError(
+            f"{where} is stored in {location[:80]!r}, which is no path: {error}; save the model "
+            "again"
+        ) from error
     if not location or not path.is_relative_to(root):
         raise OnnxError(
             f"{where} is stored in {location!r}, which is not inside the model's folder"
         )
-    if not path.is_file():
+    if not is_file:
         raise OnnxError(
             f"{where} is stored in {location!r}, which is not there; put it into {root}"
         )

@@ -48,7 +48,7 @@ class Saving:
         return not self._thread.is_alive()
 
     def wait(self) -> None:
-        """Wait until the file is at its path. Raises OSError if it could not be written."""
+        """Wait until the file is at its path. Raises FileError if it could not be written."""
         self._thread.join()
         error, self._error = self._error, None
         if error is not None:

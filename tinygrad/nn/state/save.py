@@ -36,7 +36,7 @@ def safe_save(
     A sharded tensor is saved as its global value, shard by shard, without gathering it. The host
     holds one tensor, or one shard, at a time. Several processes call this together, with a path in
     a folder that all of them see, and each writes its own shards. Raises ValueError for a name or a
-    dtype that the format does not support, OSError if the file cannot be written.
+    dtype that the format does not support, FileError, an OSError, if the file cannot be written.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

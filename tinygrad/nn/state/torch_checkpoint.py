@@ -44,7 +44,8 @@ def torch_load(t: Tensor) -> Any:
     Takes a file's name or a tensor of its bytes. Tensors stay in the file until they are used or
     moved. Parameters become tensors, `OrderedDict` a dictionary, `torch.Size` a tuple,
     `torch.dtype` a dtype and `torch.device` its name. Raises FileFormatError, a ValueError, if the
-    file is invalid, or has objects of other classes, which the message names.
+    file is invalid, or has objects of other classes, which the message names; and where a tensor is
+    first read, if the checksum of a zip file is wrong.
 
     >>> import io, pickle, zipfile
     >>> with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:

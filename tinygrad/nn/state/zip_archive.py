@@ -10,17 +10,22 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
+from collections.abc import Callable
 
 from tinygrad.dtype import dtypes
 from tinygrad.nn.state.file_bytes import (
     FileFormatError,
     accept_filename,
+    is_on_disk,
+    memory_of,
     name_of_file,
+    peek_bytes,
     read_bytes,
     shown,
     view_bytes,
 )
 from tinygrad.nn.state.tensor_io import TensorIO
+from tinygrad.runtime.disk import DiskRegion
 from tinygrad.tensor import Tensor
 
 LOCAL_HEADER_BYTES = 30
@@ -35,10 +40,10 @@ MAX_INFLATED_RATIO = 200
 def zip_extract(t: Tensor) -> dict[str, Tensor]:
     """The files of a zip archive by name, each `(bytes,)` of uint8.
 
-    Takes a file's name or a tensor of its bytes. A stored file is a view, read when it is used, so
-    its checksum is not verified; a deflated file is inflated now. Raises FileFormatError, a
-    ValueError, if the archive is invalid, truncated or encrypted, uses another compression, or
-    inflates to far more than its own size.
+    Takes a file's name or a tensor of its bytes. A stored file is a view; its checksum is verified
+    when a part of it is first read. A deflated file is inflated now. Raises FileFormatError, a
+    ValueError, if the archive is invalid, damaged, truncated or encrypted, uses another
+    compression, or inflates to far more than its own size.
 
     >>> import io, zipfile
     >>> with zipfile.ZipFile(packed := io.BytesIO(), "w") as archive:
@@ -126,6 +131,9 @@ def _content(t: Tensor, member: zipfile.ZipInfo, start: int) -> Tensor:
                 f"{where}: {name} is stored as {member.compress_size} bytes, but should have "
                 f"{member.file_size}"
             )
+        # torch.save can be told to write 0 for each checksum
+        if member.CRC:
+            _check_when_read(t, member, start)
         return view_bytes(t, start, dtypes.uint8, (member.file_size,))
     if member.compress_type != zipfile.ZIP_DEFLATED:
         raise FileFormatError(
@@ -149,6 +157,30 @@ def _inflated(t: Tensor, member: zipfile.ZipInfo, start: int) -> bytes:
         raise FileFormatError(
             f"{where}: {name} does not inflate to the {member.file_size} bytes that it declares"
         )
-    if zlib.crc32(content) != member.CRC:
-        raise FileFormatError(f"{where}: {name} is damaged: its checksum is wrong")
+    _checksum_test(t, member)(memoryview(content))
     return content
+
+
+def _check_when_read(t: Tensor, member: zipfile.ZipInfo, start: int) -> None:
+    """Verify the checksum of a stored file: when it is read, if it is on disk, else now."""
+    stop, test = start + member.file_size, _checksum_test(t, member)
+    if not is_on_disk(t):
+        test(peek_bytes(t, start, stop))
+        return
+    region = memory_of(t).handle
+    assert isinstance(region, DiskRegion), "files are on DISK"
+    region.file.check_before_reading(region.offset + start, region.offset + stop, test)
+
+
+def _checksum_test(t: Tensor, member: zipfile.ZipInfo) -> Callable[[memoryview], None]:
+    """A function of the content, which raises FileFormatError if the checksum is another one."""
+    message = (
+        f"{name_of_file(t)}: {shown(member.filename)} is damaged: its checksum is wrong; fetch or "
+        "save the file again"
+    )
+
+    def test(content: memoryview) -> None:
+        if zlib.crc32(content) != member.CRC:
+            raise FileFormatError(message)
+
+    return test

@@ -110,7 +110,8 @@ def _float(w: Writer, u: UOp) -> str:
         raise NotImplementedError(f"LLVM IR cannot express {u.op.name} of {u.dtype!r}")
     name = f"llvm.{_FLOAT_INTRINSICS[u.op]}.{mangled(u.dtype)}"
     arguments = [(kind, w.names[x]) for x in u.src]
-    return w.call(u.dtype, name, *arguments, flags="nsz ")
+    # which of two zeros of different sign is the maximum is left open
+    return w.call(u.dtype, name, *arguments, flags="nsz " if u.op is Ops.MAX else "")
 
 
 def _integer(w: Writer, u: UOp) -> str:

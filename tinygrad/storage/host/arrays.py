@@ -28,6 +28,7 @@ from tinygrad.dtype import (
 from tinygrad.errors import ArgumentError
 from tinygrad.execution.buffers import bind_buffers
 from tinygrad.helpers import all_int, fully_flatten
+from tinygrad.runtime.disk import check_file
 from tinygrad.storage.live_tensors import TensorBase
 from tinygrad.storage.views import movement_base
 from tinygrad.uop import Ops
@@ -233,8 +234,10 @@ def foreign_node(address: int, shape: Sequence[int], dtype: DType, device: str) 
 
 
 def file_node(path: Path) -> UOp:
-    """The bytes of a file, read when they are used. Raises FileNotFoundError."""
-    size = path.stat().st_size
+    """The bytes of a file, read when they are used. Raises FileNotFoundError for a missing one,
+    FileError for what is no file.
+    """
+    size = (check_file(path) or path.stat()).st_size
     device = f"DISK:{path.resolve()}"
     return file_buffer(Buffer(device, size, dtypes.uint8).allocate(), (size,))
 

@@ -118,10 +118,10 @@ def _remainder(x: float, y: float) -> float:
 
 
 def _maximum(x: float, y: float) -> float:
-    """The larger; NaN if either is."""
+    """The larger, 0.0 of two zeros of different sign; NaN if either is."""
     if x != x or y != y:
         return math.nan
-    return max(x, y)
+    return x + y if x == y == 0 else max(x, y)
 
 
 def _truncate_float(x: float) -> float:

@@ -309,12 +309,12 @@ class Blocks:
         return sums, self.update(sums, index, new, row, *columns)
 
     def result(self, sums: Array, total: Array | None = None) -> UOp:
-        """The store of the result: the accumulators, divided by `total` if given."""
+        """The store of the result: the accumulators, divided by `total` if the softmax divides."""
         chain = self.chain
         (row,) = self.loops(self.rows)
         reduced = sums.load(row_major_index([row, *chain.columns]))
-        if total is not None:
-            reduced = reduced * total.load(row).reciprocal().cast(reduced.dtype)
+        if total is not None and chain.softmax is not None:
+            reduced = chain.softmax.divided(reduced, total.load(row))
         known = {chain.reduce: reduced}
         address, value = (self.at(x, row, known=known) for x in chain.store.src[:2])
         store = self.store(self.only_new_rows(address, row), value, row, *chain.columns)

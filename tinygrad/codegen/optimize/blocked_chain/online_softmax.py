@@ -78,7 +78,7 @@ def online_softmax(blocks: Blocks) -> list[UOp]:
     before.after = (moved,)
     stored = {softmax.maximum: before, softmax.total: total}
     return [
-        blocks.result(sums, total if softmax.divides else None),
+        blocks.result(sums, total),
         *(blocks.statistic(x, stored[x.src[1]]) for x in blocks.nest.stores[1:]),
     ]
 

@@ -72,7 +72,7 @@ def chain_of_stores(stores: Sequence[UOp]) -> Chain | None:
         if chain.softmax is None:
             return None
         others = {x.src[1] for x in stores[1:]}.difference({chain.softmax.maximum})
-        softmax = chain.softmax if chain.softmax.divides else _with_total(chain, others)
+        softmax = chain.softmax if chain.softmax.divisor is not None else _with_total(chain, others)
         if not others <= {softmax.total}:
             return None
         chain = replace(chain, softmax=softmax)

@@ -29,14 +29,26 @@ class Softmax:
     scores: UOp
     exponential: UOp
     maximum: UOp
+    subtracted: UOp
+    """`maximum`, or the larger of it and the lowest finite number."""
     total: UOp | None
     """The sum of the exponentials, if it is needed."""
-    divides: bool
-    """Whether the weights are divided by that sum."""
+    divisor: UOp | None
+    """What the weights are divided by: the sum, or the larger of it and a constant."""
 
     def exponential_of(self, score: UOp, maximum: UOp) -> UOp:
-        """The exponential of `score` minus `maximum`, such as the maximum so far."""
-        return self.exponential.substitute({self.scores: score, self.maximum: maximum})
+        """The exponential of `score` minus `maximum`, such as the maximum so far, which is at least
+        the lowest finite number.
+        """
+        return self.exponential.substitute({self.scores: score, self.subtracted: maximum})
+
+    def divided(self, value: UOp, total: UOp) -> UOp:
+        """`value` over the sum `total`, if the weights are divided by it."""
+        if self.divisor is None:
+            return value
+        assert self.total is not None, "the divisor is computed from the sum"
+        divisor = self.divisor.substitute({self.total: total})
+        return value * divisor.reciprocal().cast(value.dtype)
 
 
 def find_softmax(weight: UOp, key: UOp, statistics: list[UOp]) -> Softmax | None:
@@ -52,8 +64,11 @@ def find_softmax(weight: UOp, key: UOp, statistics: list[UOp]) -> Softmax | None
         return None
     found = [u for u in weight.toposort() if u.op in GroupOp.Exponential and key in FreeRanges()[u]]
     for exponential in found:
-        scores = _scores_of(exponential, maximum)
-        if scores is None or not is_alpha_equivalent(scores, maximum.src[0], {key: maximum.src[1]}):
+        difference = _difference_of(exponential, maximum)
+        if difference is None:
+            continue
+        scores, subtracted = difference
+        if not is_alpha_equivalent(scores, maximum.src[0], {key: maximum.src[1]}):
             continue
         total = totals[0] if totals else None
         if total is not None:
@@ -61,26 +76,32 @@ def find_softmax(weight: UOp, key: UOp, statistics: list[UOp]) -> Softmax | None
             if len(total.src) != 2 or not is_alpha_equivalent(exponential, total.src[0], renamed):
                 return None
         steps = linear_steps(weight, exponential, total)
-        if steps is None or sum(_divides_by(u, total) for u in steps) != len(totals):
+        if steps is None:
             return None
-        return Softmax(scores, exponential, maximum, total, total is not None)
+        divisors = [x for x in (_divisor(u, total) for u in steps) if x is not None]
+        if len(divisors) != len(totals):
+            return None
+        divisor = divisors[0] if divisors else None
+        return Softmax(scores, exponential, maximum, subtracted, total, divisor)
     return None
 
 
-def _scores_of(exponential: UOp, maximum: UOp) -> UOp | None:
-    """`x` of the exponential of `(x - maximum) * c` with a positive constant c."""
+def _difference_of(exponential: UOp, maximum: UOp) -> tuple[UOp, UOp] | None:
+    """`x` and `y` of the exponential of `(x - y) * c` with a positive constant c, where y is
+    `maximum`, or the larger of it and the lowest finite number.
+    """
     node = exponential.src[0]
     if node.op is Ops.MUL and node.src[1].op is Ops.CONST and node.src[1].arg > 0:
         node = node.src[0]
     if node.op is Ops.SUB and _is_maximum(node.src[1], maximum):
-        return node.src[0]
+        return node.src[0], node.src[1]
     if node.op is not Ops.ADD:
         return None
     for x, y in (node.src, node.src[::-1]):
         if y.op is Ops.NEG and _is_maximum(y.src[0], maximum):
-            return x
+            return x, y.src[0]
         if y.op is Ops.MUL and _is_maximum(y.src[0], maximum) and y.src[1].op is Ops.CONST:
-            return x if y.src[1].arg == -1 else None
+            return (x, y.src[0]) if y.src[1].arg == -1 else None
     return None
 
 
@@ -114,7 +135,7 @@ def _is_linear(node: UOp, side: int, total: UOp | None) -> bool:
         condition, other = node.src[0], node.src[3 - side]
         return _is_zero(other) and total not in condition.toposort()
     if node.op is Ops.MUL or (node.op is Ops.FDIV and side == 0):
-        return _divides_by(node, total) or total not in node.src[1 - side].toposort()
+        return _divisor(node, total) is not None or total not in node.src[1 - side].toposort()
     return False
 
 
@@ -122,28 +143,28 @@ def _is_zero(node: UOp) -> bool:
     return node.op is Ops.CONST and node.arg == 0
 
 
-def is_reciprocal(node: UOp, total: UOp | None) -> bool:
-    """Whether a node is `1 / total`."""
-    node = below_casts(node)
-    return node.op is Ops.RECIPROCAL and total is not None and node.src[0] is total
-
-
-def _divides_by(node: UOp, total: UOp | None) -> bool:
-    if node.op is Ops.FDIV:
-        return node.src[1] is total
-    return node.op is Ops.MUL and any(is_reciprocal(x, total) for x in node.src)
+def _divisor(node: UOp, total: UOp | None) -> UOp | None:
+    """What a quotient is divided by, if that is `total`, or the larger of it and a constant."""
+    divisor = node.src[1] if node.op is Ops.FDIV else None
+    if node.op is Ops.MUL:
+        inverses = [x for x in map(below_casts, node.src) if x.op is Ops.RECIPROCAL]
+        divisor = inverses[0].src[0] if inverses else None
+    if divisor is None or total is None:
+        return None
+    is_clamped = divisor.op is Ops.MAX and divisor.src[1].op is Ops.CONST
+    return divisor if (divisor.src[0] if is_clamped else divisor) is total else None
 
 
 def without_division(weight: UOp, softmax: Softmax) -> UOp:
     """The weights before they are divided by the sum of the exponentials."""
-    if softmax.total is None or not softmax.divides:
+    if softmax.divisor is None:
         return weight
     steps = linear_steps(weight, softmax.exponential, softmax.total)
     assert steps is not None, "the weights are linear in the exponential"
     node = softmax.exponential
     below = softmax.exponential
     for step in reversed(steps):
-        if not _divides_by(step, softmax.total):
+        if _divisor(step, softmax.total) is None:
             node = step.replace(src=tuple(node if x is below else x for x in step.src))
         below = step
     return node

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tinygrad.helpers import prod
-from tinygrad.schedule.grouping.softmax.linear_steps import linear_steps
+from tinygrad.schedule.grouping.softmax.linear_steps import divisors, is_clamped, linear_steps
 from tinygrad.schedule.grouping.softmax.score_axes import (
     KEEPS_ORDER,
     Roles,
@@ -111,11 +111,6 @@ def row_maximum(exponential: UOp) -> UOp | None:
             if base.op is Ops.REDUCE_AXIS and base.arg.op is Ops.MAX:
                 return base if len(base.arg.axes) == 1 else None
     return None
-
-
-def is_clamped(node: UOp) -> bool:
-    """Whether a node is a value with a lower bound."""
-    return node.op is Ops.MAX and node.src[1].op is Ops.CONST
 
 
 def elementwise_below(root: UOp) -> list[UOp]:
@@ -392,4 +387,4 @@ def is_multiple(end: UOp, exponential: UOp, total: UOp) -> bool:
     once.
     """
     found = [linear_steps(weight, exponential, total) for weight in factors(end) or ()]
-    return any(steps is not None and steps.count(None) <= 1 for steps in found)
+    return any(steps is not None and len(divisors(steps)) <= 1 for steps in found)

@@ -6,9 +6,10 @@ Input and output: a per-device graph. With weights `w = exp / total` and the out
     before:  sum over j of exp[i, j] * (sum over d of g[i, d] * v[j, d])
     after:   total[i] * sum over d of g[i, d] * out[i, d]
 
-Both are equal, since the sums can be exchanged. The second needs no pass over the scores: with
-2,048 keys and heads of 64, it has 64 multiply-adds for each row instead of 2,048 * 65. It is the
-row sum D of FlashAttention (arXiv:2205.14135, algorithm 4).
+where the weights are divided by `total`. Both are equal, since the sums can be exchanged. The
+second needs no pass over the scores: with 2,048 keys and heads of 64, it has 64 multiply-adds for
+each row instead of 2,048 * 65. It is the row sum D of FlashAttention (arXiv:2205.14135, algorithm
+4).
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from tinygrad.schedule.grouping.softmax.linear_steps import Step, linear_path, linear_steps
+from tinygrad.schedule.grouping.softmax.linear_steps import (
+    Step,
+    divisors,
+    linear_path,
+    linear_steps,
+)
 from tinygrad.schedule.grouping.softmax.replace_everywhere import replace_everywhere
 from tinygrad.schedule.grouping.softmax.score_axes import factors, moved, roles_of_product
 from tinygrad.uop import GroupOp, Ops
@@ -70,9 +76,9 @@ def _add_sum(
             continue
         found = _output(gradient, exponential, total, steps, key, users)
         if found is not None:
-            output, upstream = found
+            output, upstream, divisor = found
             row_sum = (upstream * output).r(Ops.ADD, gradient.arg.axes)
-            value = total * row_sum.reshape(total.shape).cast(total.dtype)
+            value = divisor.reshape(total.shape) * row_sum.reshape(total.shape).cast(total.dtype)
             table.update((x, value.reshape(x.shape)) for x in sums)
 
 
@@ -103,9 +109,9 @@ def _output(
     steps: list[Step],
     key: int,
     users: dict[UOp, list[UOp]],
-) -> tuple[UOp, UOp] | None:
-    """The output, the product of the weights with the values in `gradient`, and its gradient; None
-    if no such product has the same weights.
+) -> tuple[UOp, UOp, UOp] | None:
+    """The output, the product of the weights with the values in `gradient`, its gradient, and what
+    the weights are divided by; None if no such product has the same weights.
     """
     pair = factors(gradient)
     assert pair is not None, "the gradient of the weights is a product"
@@ -114,10 +120,11 @@ def _output(
             if output.arg.axes != (key,) or output.shape != upstream.src[0].shape:
                 continue
             mine = linear_steps(weight, exponential, total)
-            if mine is None or mine.count(None) != 1:
+            found = [] if mine is None else divisors(mine)
+            if mine is None or len(found) != 1:
                 continue
             if sorted(map(id, _operands(mine))) == sorted(map(id, _operands(steps))):
-                return output, upstream.src[0]
+                return output, upstream.src[0], found[0]
     return None
 
 
@@ -131,4 +138,4 @@ def _products_with(values: UOp, users: dict[UOp, list[UOp]]) -> Iterator[tuple[U
 
 def _operands(steps: list[Step]) -> list[object]:
     """The ops and operands of all steps but the division, which identify the multiple."""
-    return [x for step in steps if step is not None for x in step]
+    return [x for step in steps if step[0] is not Ops.RECIPROCAL for x in step]

@@ -1,10 +1,11 @@
 """The ops by which one value is a multiple of another.
 
 Input: an expression, and a node in it. Output: for each op from the expression down to the node,
-the op and its other operand; None for a division by a given total. Movement and casts are skipped.
+the op and its other operand; for a division by a given total, or by a lower bound of it, RECIPROCAL
+and the divisor. Movement and casts are skipped.
 
 Example: `where(keep, e / total, 0) * 2`, with the node `e`, has the steps `(MUL, 2)`,
-`(WHERE, keep)` and None. `e + 1` is no multiple of `e` and has no steps.
+`(WHERE, keep)` and `(RECIPROCAL, total)`. `e + 1` is no multiple of `e` and has no steps.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tinygrad.schedule.storage_views import is_storage
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
-Step: TypeAlias = tuple[Ops, UOp] | None
+Step: TypeAlias = tuple[Ops, UOp]
 
 _SKIPPED = frozenset({Ops.CAST, Ops.EXPAND, *KEEPS_ORDER})
 
@@ -55,8 +56,9 @@ def linear_steps(root: UOp, source: UOp, total: UOp | None = None) -> list[Step]
             return None
         side = inside[0]
         other = node.src[1 - side] if len(node.src) == 2 else node.src[0]
-        if total is not None and _is_division(node.op, side, other, total):
-            steps.append(None)
+        divisor = None if total is None else _divisor(node.op, side, other, total)
+        if divisor is not None:
+            steps.append((Ops.RECIPROCAL, divisor))
         elif is_linear(node, side) and (total is None or total not in other.toposort(_is_within)):
             steps.append((node.op, other))
         else:
@@ -73,12 +75,25 @@ def is_linear(node: UOp, side: int) -> bool:
     return node.op is Ops.MUL or (node.op is Ops.FDIV and side == 0)
 
 
-def _is_division(op: Ops, side: int, other: UOp, total: UOp) -> bool:
-    """Whether an op with `other` as its other operand divides by `total`."""
+def divisors(steps: list[Step]) -> list[UOp]:
+    """What the steps divide by: the total, or a lower bound of it."""
+    return [other for op, other in steps if op is Ops.RECIPROCAL]
+
+
+def is_clamped(node: UOp) -> bool:
+    """Whether a node is a value with a lower bound."""
+    return node.op is Ops.MAX and node.src[1].op is Ops.CONST
+
+
+def _divisor(op: Ops, side: int, other: UOp, total: UOp) -> UOp | None:
+    """What an op with `other` as its other operand divides by, if that is `total` or its bound."""
     other = _below(other)
-    if op is Ops.FDIV:
-        return side == 0 and other is total
-    return op is Ops.MUL and other.op is Ops.RECIPROCAL and _below(other.src[0]) is total
+    if op is Ops.MUL and other.op is Ops.RECIPROCAL:
+        other = _below(other.src[0])
+    elif op is not Ops.FDIV or side:
+        return None
+    is_total = other is total or (is_clamped(other) and _below(other.src[0]) is total)
+    return other if is_total else None
 
 
 def _below(node: UOp) -> UOp:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from tinygrad.schedule.grouping.softmax.linear_steps import is_linear, linear_path
+from tinygrad.schedule.grouping.softmax.linear_steps import is_clamped, is_linear, linear_path
 from tinygrad.schedule.grouping.softmax.replace_everywhere import replace_everywhere
 from tinygrad.schedule.grouping.softmax.score_axes import KEEPS_ORDER, Roles, broadcast_axes, moved
 from tinygrad.schedule.storage_views import is_storage
@@ -114,7 +114,8 @@ def _local_maximum(maximum: UOp, scores: UOp) -> UOp | None:
     is_exchanged = False
     while node.src and node.src[0] is not scores:
         is_maximum = node.op is Ops.REDUCE_AXIS and node.arg.op is Ops.MAX
-        if node.op not in _ALL_REDUCES and not is_maximum and not _is_maximum_of_peers(node):
+        is_inside = node.op in _ALL_REDUCES or is_clamped(node)
+        if not is_inside and not is_maximum and not _is_maximum_of_peers(node):
             return None
         is_exchanged |= node.op in _EXCHANGES
         node = node.src[0]

@@ -348,10 +348,9 @@ class ChainBlock(ChainRegisters):
             own, neighbour, column = [*own, lane], neighbour + lane, first + lane
         number = self.row_number(row_tile, row)
         found = sums.load(self.place([row_tile, row, tile, neighbour], 2))
-        if chain.softmax is not None and chain.softmax.divides:
-            assert chain.softmax.total is not None
+        if chain.softmax is not None and chain.softmax.total is not None:
             total = stored[chain.softmax.total].load(row_tile * self.lane_rows + row)
-            found = found * total.reciprocal()
+            found = chain.softmax.divided(found, total)
         table = columns.positions(column)
         condition = self.row_exists(number)
         if not columns.divides(self.tiles[2] * self.instruction.n):

@@ -88,6 +88,6 @@ def _exponential(softmax: Softmax, score: UOp, maximum: UOp) -> UOp:
     the maximum of `softmax`: so both pass through placeholders.
     """
     holes = [UOp(Ops.NOOP, score.dtype, (), i) for i in range(2)]
-    table = {softmax.scores: holes[0], softmax.maximum: holes[1]}
+    table = {softmax.scores: holes[0], softmax.subtracted: holes[1]}
     template = softmax.exponential.substitute(table)
     return template.substitute(dict(zip(holes, (score, maximum), strict=True)))

@@ -66,8 +66,7 @@ def attention(
     )
     masked = with_mask(capped, attn_mask, lengths, window)
     precision = wide if softmax_precision is None else dtype_of(softmax_precision, "softmax")
-    sees_none = masked.eq(-math.inf).all(-1, keepdim=True)
-    weights = sees_none.where(0, masked.cast(precision).softmax(-1))
+    weights = masked.cast(precision)._softmax_of_visible(-1)
     result = weights.cast(q.dtype) @ values
     stages = {0: raw, 1: capped, 2: masked, 3: weights}
     if qk_matmul_output_mode not in stages:
