@@ -8,6 +8,7 @@ from tinygrad import nn
 from tinygrad.device import Device
 from tinygrad.dtype import dtypes
 from tinygrad.execution import CommTrace
+from tinygrad.function import function
 from tinygrad.helpers import Context, GlobalCounters, fetch, getenv
 from tinygrad.jit import TinyJit
 from tinygrad.ranks import join
@@ -35,6 +36,7 @@ __all__ = [
     "Variable",
     "dtypes",
     "fetch",
+    "function",
     "getenv",
     "nn",
 ]

@@ -1,6 +1,7 @@
 """`Enum`: enumerations whose members are as cheap to load as any attribute of a class.
 
-Input: a class body of `NAME = auto()`. Output: the members, in the order of declaration. Invariant:
+Input: a class body of `NAME = auto()`, or of `NAME = OTHER` for another name of a member. Output:
+the members, in the order of declaration. Invariant:
 members are singletons, also after pickling and copying, so identity is equality. Up to Python 3.11,
 the `Enum` of the standard library loads a member by a function call, as its metaclass defines
 `__getattr__`; graphs are compared with members at every step. Type checkers see that `Enum`.
@@ -24,14 +25,16 @@ else:
         __members__: dict[str, Any]
 
         def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> _EnumType:
-            names = [key for key, value in body.items() if isinstance(value, auto)]
             made = super().__new__(cls, name, bases, body)
             made.__members__ = {}
-            for value, key in enumerate(names, 1):
-                member = object.__new__(made)
-                member.name, member.value = key, value
-                made.__members__[key] = member
-                setattr(made, key, member)
+            found: dict[auto, Any] = {}
+            for key, place in body.items():
+                if not isinstance(place, auto):
+                    continue
+                if place not in found:
+                    member = found[place] = made.__members__[key] = object.__new__(made)
+                    member.name, member.value = key, len(found)
+                setattr(made, key, found[place])
             return made
 
         def __iter__(cls) -> Iterator[Any]:

@@ -21,7 +21,6 @@ from tinygrad.settings import (
     BEAM,
     CACHELEVEL,
     CI,
-    COMPATIBLE,
     CPU_LLVM,
     DEBUG,
     FUSE_OPTIM,
@@ -35,6 +34,7 @@ from tinygrad.settings import (
     SPLIT_REDUCEOP,
     TRANSCENDENTAL,
     VIZ,
+    WIN,
     WINO,
     Context,
     ContextVar,
@@ -64,6 +64,7 @@ __all__ = [
     "SPLIT_REDUCEOP",
     "TRANSCENDENTAL",
     "VIZ",
+    "WIN",
     "WINO",
     "Context",
     "ContextVar",
@@ -89,7 +90,9 @@ __all__ = [
     "flatten",
     "fully_flatten",
     "get_child",
+    "get_single_element",
     "getenv",
+    "is_numpy_ndarray",
     "make_tuple",
     "merge_dicts",
     "next_power2",
@@ -115,8 +118,8 @@ V = TypeVar("V")
 
 
 def __getattr__(name: str) -> Any:
-    """Downloads and progress bars, imported only by the programs that use them; and the settings of
-    tinygrad 0.12 that mean nothing here.
+    """Downloads and progress bars, imported only by the programs that use them; and all settings,
+    those of tinygrad 0.12 that mean nothing here too.
     """
     if name in ("tqdm", "trange"):
         from tinygrad import progress
@@ -126,7 +129,7 @@ def __getattr__(name: str) -> Any:
         from tinygrad.fetch import fetch as function
 
         return function
-    if name in COMPATIBLE:
+    if name in ContextVar.declared:
         return ContextVar.declared[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -257,6 +260,27 @@ def merge_dicts(dicts: Iterable[dict[K, V]]) -> dict[K, V]:
                 raise ValueError(f"cannot merge: {key!r} is both {merged[key]!r} and {value!r}")
             merged[key] = value
     return merged
+
+
+def get_single_element(items: Iterable[T]) -> T:
+    """The only element. Raises ValueError if there are none or several.
+
+    >>> get_single_element({5})
+    5
+    """
+    found = list(items)
+    if len(found) != 1:
+        raise ValueError(f"one element is expected, not {len(found)}")
+    return found[0]
+
+
+def is_numpy_ndarray(x: object) -> bool:
+    """Whether `x` is an array of numpy, which is not imported for that.
+
+    >>> is_numpy_ndarray([1, 2])
+    False
+    """
+    return f"{type(x).__module__}.{type(x).__name__}" == "numpy.ndarray"
 
 
 def get_child(obj: Any, key: str) -> Any:

@@ -207,7 +207,14 @@ DEBUG = ContextVar(
     "How much to print: 2 each kernel and transfer as it runs, 3 also how a kernel "
     "was optimized, 4 also its source, 5 also the result of every compiler pass.",
 )
-DEV = ContextVar("DEV", "", "The default device (`DEV=CPU`; `CPU=1` means the same).")
+DEV = ContextVar(
+    "DEV",
+    "",
+    "The default device (`DEV=CPU`; `CPU=1` means the same). `CPU:LLVM` and `CPU:CLANG` set "
+    "`CPU_LLVM` too.",
+)
+CPU_RENDERERS = {"LLVM": True, "CLANG": False}
+"""What may stand after `DEV=CPU:`, and whether it is LLVM."""
 CPU_COUNT = ContextVar(
     "CPU_COUNT", 0, "Worker threads of all CPU devices together; 0 is one for each available core."
 )
@@ -353,6 +360,8 @@ CI = bool(os.environ.get("CI"))
 """Whether this runs in continuous integration: its services set CI."""
 OSX = platform.system() == "Darwin"
 """Whether this machine runs macOS."""
+WIN = platform.system() == "Windows"
+"""Whether this machine runs Windows."""
 
 
 def thread_count() -> int:
@@ -364,13 +373,24 @@ def thread_count() -> int:
     return os.cpu_count() or 1
 
 
+def _with_renderer(device: str) -> tuple[str, str]:
+    """A device and its renderer, of a name like CPU:LLVM; no renderer in any other name."""
+    kind, _, renderer = device.upper().partition(":")
+    return (kind, renderer) if kind == "CPU" and renderer in CPU_RENDERERS else (device, "")
+
+
+def compiles_with_llvm() -> bool:
+    """Whether LLVM compiles CPU kernels: as `DEV=CPU:LLVM` or `DEV=CPU:CLANG` says, or CPU_LLVM."""
+    return CPU_RENDERERS.get(_with_renderer(DEV.value)[1], bool(CPU_LLVM))
+
+
 def requested_device(known: Iterable[str]) -> str:
     """The device the user asks for by `DEV=NAME` or by `NAME=1`, or "" if none is asked for.
 
     `known` are the names that may stand in `NAME=1`. Raises SettingError if two of them do.
     """
     if DEV:
-        return DEV.value
+        return _with_renderer(DEV.value)[0]
     asked = [name for name in known if os.environ.get(name) == "1"]
     if len(asked) > 1:
         raise SettingError(f"{' and '.join(asked)} are both set to 1; set one, or DEV={asked[0]}")

@@ -154,6 +154,16 @@ class Tensor(
         """
         return functools.reduce(lambda x, f: f(x), ll, self)
 
+    def callify(self, *lst: Self) -> Self:
+        """This tensor: in tinygrad 0.13, a call of the graph of it and others; here graphs need no
+        mark to be planned once and reused.
+
+        >>> (Tensor([1, 2]) + 1).callify().tolist()
+        [2, 3]
+        """
+        check_tensors("callify", **{f"tensor {i}": x for i, x in enumerate(lst)})
+        return self
+
     # ---- gradients ----
 
     def gradient(

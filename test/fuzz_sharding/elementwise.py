@@ -64,6 +64,7 @@ INTEGER = {
     "{x}.div(-3, rounding_mode='floor')": 2,
     "{x}.cast(dtypes.int).idiv(3)": 1,
     "{x}.ne(2)": 1,
+    "{x}.fmod(3)": 3,
 }
 SMOOTH = {
     "{x}.sigmoid()": 1,
@@ -97,6 +98,8 @@ SMOOTH = {
     "{x}.tanh().cosh()": 2,
     "{x}.tanh().exp2()": 2,
     "({x}.abs() + 1).log2()": 99,
+    "({x}.abs() + 1).log10()": 9,
+    "{x}.gelu(approximate='none')": 0,
     "({x}.abs() + 1).reciprocal()": 1,
     "{x}.celu(2.0)": 0,
     "{x}.selu()": 0,
@@ -117,6 +120,8 @@ BINARY: dict[str, Callable[[float, float], float]] = {
     "{x} - {y}": lambda a, b: a + b,
     "{x} * {y}": lambda a, b: a * b,
     "{x}.maximum({y})": max,
+    "{x}.usum({y}, 1)": lambda a, b: a + b + 1,
+    "{x}.uprod({y}, 2)": lambda a, b: 2 * a * b,
     "{x}.minimum({y})": max,
     "{x} * 3 - {y} * 2": lambda a, b: 3 * a + 2 * b,
 }
@@ -130,6 +135,7 @@ COMPARED: dict[str, Callable[[float, float], float]] = {
     "{x}.copysign({y} + 0.5)": max,
     "{x} // ({y}.abs() + 1)": lambda a, b: a + 1,
     "{x} % ({y}.abs() + 2)": lambda a, b: b + 2,
+    "{x}.fmod({y}.abs() + 2)": lambda a, b: b + 2,
     "{x}.isclose({y})": lambda a, b: 1,
 }
 
@@ -291,7 +297,7 @@ def arg_of_reduce(g: Generator) -> None:
 def running(g: Generator) -> None:
     x = g.any(is_number)
     axis = g.axis(x)
-    name = g.choose(["cumsum", "cumsum", "cummax", "cumprod", "logcumsumexp"])
+    name = g.choose(["cumsum", "cumsum", "cummax", "cummin", "cumprod", "logcumsumexp"])
     if name == "cumsum":
         g.step(f"{x}.cumsum({axis})", x, along=[axis], bound=x.bound * x.shape[axis])
     elif name == "logcumsumexp":
@@ -299,10 +305,10 @@ def running(g: Generator) -> None:
         g.step(f"{x}.logcumsumexp({axis})", x, along=[axis], bound=x.bound + 9, exact=False)
     elif not x.is_exact:
         raise Unsuitable
-    elif name == "cummax":
+    elif name in ("cummax", "cummin"):
         number = g.number(0, 1)
         bound = max(x.bound, x.shape[axis])
-        g.step(f"{x}.cummax({axis})[{number}]", x, along=[axis], bound=bound)
+        g.step(f"{x}.{name}({axis})[{number}]", x, along=[axis], bound=bound)
     elif x.shape[axis] <= 12:
         bound = 2 ** x.shape[axis]
         g.step(f"{x}.clip(-1, 2).cumprod({axis})", x, along=[axis], bound=bound)
@@ -312,9 +318,9 @@ def running(g: Generator) -> None:
 def normalized(g: Generator) -> None:
     x = g.double(g.any(is_number))
     axis = g.axis(x)
-    name = g.choose(["softmax", "log_softmax", "layernorm"])
+    name = g.choose(["softmax({})", "log_softmax({})", "layernorm({})", "normalize(2, {}, 0.1)"])
     bound = 2 * x.bound + 9
-    g.step(f"{x}.{name}({axis})", x, along=[axis], bound=bound, exact=False)
+    g.step(f"{x}.{name.format(axis)}", x, along=[axis], bound=bound, exact=False)
 
 
 @op

@@ -135,6 +135,19 @@ def selection(g: Generator) -> None:
     g.step(f"{x}.detach().masked_select({mask} > 0)", x, mask)
 
 
+@op
+def selection_of_a_size(g: Generator) -> None:
+    x = g.any(is_number, min_axes=1)
+    mask = g.like(x.shape, is_exact)
+    size, fill = g.number(1, prod(x.shape) + 3), g.number(-2, 3)
+    if g.maybe(0.4):
+        bound = max(*x.shape, 3)
+        g.step(f"({mask} > 0).nonzero({size}, {fill})", mask, bound=bound)
+    else:
+        text = f"{x}.masked_select({mask} > 0, {size}, {fill})"
+        g.step(text, x, mask, bound=max(x.bound, 3))
+
+
 # ---- writing ----
 
 

@@ -120,7 +120,8 @@ def pad_by_mode(g: Generator) -> None:
     padding: list[tuple[int, int]] = [(0, 0)] * x.ndim
     axis = g.axis(x)
     limit = x.shape[axis] - 1
-    padding[axis] = (g.number(0, limit), g.number(0, limit))
+    lowest = -(limit // 2) if mode == "replicate" else 0
+    padding[axis] = (g.number(lowest, limit), g.number(lowest, limit))
     g.step(f"{x}.pad({tuple(padding)}, mode={mode!r})", x, along=[axis])
 
 
@@ -246,6 +247,14 @@ def triangle(g: Generator) -> None:
 def diagonal(g: Generator) -> None:
     x = g.any(is_square, rank=2)
     g.step(f"{x}.diagonal()", x)
+
+
+@op
+def any_diagonal(g: Generator) -> None:
+    x = g.any(min_axes=2)
+    first, second = g.choose([(i, k) for i in range(x.ndim) for k in range(x.ndim) if i != k])
+    offset = g.number(1 - x.shape[first], x.shape[second] - 1)
+    g.step(f"{x}.diagonal({offset}, {first}, {second})", x)
 
 
 def is_square(x: Value) -> bool:

@@ -134,6 +134,13 @@ def _remainder(x: Array, y: Array) -> Array:
     return np.where(y == 0, x, np.remainder(x, np.where(y == 0, 1, y))).astype(x.dtype)
 
 
+def _truncated_remainder(x: Array, y: Array) -> Array:
+    """With the sign of the dividend; x for integers divided by 0."""
+    if x.dtype.kind == "f":
+        return np.fmod(x, y)
+    return np.where(y == 0, x, np.fmod(x, np.where(y == 0, 1, y))).astype(x.dtype)
+
+
 def _softmax(x: Array) -> Array:
     exponentials: Array = np.exp(x - x.max(0))
     return exponentials / exponentials.sum(0)
@@ -248,6 +255,7 @@ BINARY: dict[str, Rule] = {
     "{x} * {y}": Rule(np.multiply, "fiu", signs=True),
     "{x} / {y}": Rule(np.divide, "fiub", gives="float", signs=True),
     "{x} % {y}": Rule(_remainder, "fiu", signs=True),
+    "{x}.fmod({y})": Rule(_truncated_remainder, "fiu", signs=True),
     "{x} // {y}": Rule(_quotient, "fiu", signs=True),
     "{x}.div({y}, rounding_mode='trunc')": Rule(_truncated_quotient, "iu"),
     "{x} ** {y}": Rule(_power, "fiu", TIGHT, is_wide=True),
@@ -282,6 +290,7 @@ REDUCED: dict[str, Rule] = {
     # not reductions, but nothing follows them
     "{x}.cumprod(0)": Rule(lambda x: x.cumprod(0, dtype=x.dtype), "iu", gives="sum"),
     "{x}.cummax(0)[0]": Rule(np.maximum.accumulate),
+    "{x}.cummin(0)[0]": Rule(np.minimum.accumulate),
     "{x}.sort(0)[0]": Rule(lambda x: np.sort(x, 0)),
     "{x}.argsort(0)": Rule(lambda x: x.argsort(0, kind="stable"), gives="index"),
 }

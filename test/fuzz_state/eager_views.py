@@ -243,8 +243,8 @@ class Views:
         starts = range(size, self.shape[dim], size)
         return [self._view(x) for x in np.split(self.index, starts, dim)]
 
-    def diagonal(self) -> Self:
-        return self._view(self.index.diagonal())
+    def diagonal(self, offset: int = 0) -> Self:
+        return self._view(self.index.diagonal(offset))
 
     def detach(self) -> Self:
         view = self._view(self.index)

@@ -39,6 +39,8 @@ BITS_ONLY = {
     dtypes.bfloat16: ml_dtypes.bfloat16,
     dtypes.fp8e4m3: ml_dtypes.float8_e4m3fn,
     dtypes.fp8e5m2: ml_dtypes.float8_e5m2,
+    dtypes.fp8e4m3fnuz: ml_dtypes.float8_e4m3fnuz,
+    dtypes.fp8e5m2fnuz: ml_dtypes.float8_e5m2fnuz,
 }
 DERIVED = (
     dtypes.float,
@@ -54,7 +56,7 @@ DERIVED = (
 
 def test_names_limits_and_order_of_the_types_of_elements():
     fields = dtypes.fields()
-    assert len(fields) == 26
+    assert len(fields) == 28
     assert set(fields.values()) == set(dtypes.all)
     assert fields["half"] is fields["float16"] is dtypes.float16
     for dtype in dtypes.all:
@@ -139,7 +141,9 @@ def test_the_repr_of_a_type_evaluates_to_it(dtype, text):
 def test_a_type_is_found_by_any_of_its_names():
     assert to_dtype("float32") is to_dtype("float") is to_dtype(dtypes.float) is dtypes.float32
     assert to_dtype("half") is dtypes.float16
-    with pytest.raises(TypeError, match="'float31' is not a dtype; there are void, index, bool"):
+    with pytest.raises(
+        TypeError, match="'float31' is not a dtype; there are void, weakint, index, bool"
+    ):
         to_dtype("float31")
 
 
@@ -166,6 +170,9 @@ def test_limits_of_integers_are_numpys(dtype):
 def test_limits_of_other_types():
     assert (dtypes.min(dtypes.half), dtypes.max(dtypes.half)) == (-math.inf, math.inf)
     assert (dtypes.min(dtypes.fp8e4m3), dtypes.max(dtypes.fp8e4m3)) == (-448, 448)
+    for dtype in dtypes.fp8s:
+        if not math.isinf(dtype.max):
+            assert dtype.max == -dtype.min == float(ml_dtypes.finfo(BITS_ONLY[dtype]).max)
     assert (dtypes.min(dtypes.bool), dtypes.max(dtypes.bool)) == (False, True)
 
 
@@ -232,22 +239,24 @@ def test_a_default_float_that_is_no_float_is_an_error():
 # rows and columns in this order; from the table in JAX's documentation, with the default float in
 # place of the weak one, and with promotion of 8-bit floats, which JAX refuses
 PROMOTION = """
-        b1  i8  u8  i16 u16 i32 u32 i64 u64 f8a f8b f16 bf  f32 f64
-b1      b1  i8  u8  i16 u16 i32 u32 i64 u64 f8a f8b f16 bf  f32 f64
-i8      i8  i8  i16 i16 i32 i32 i64 i64 f32 f8a f8b f16 bf  f32 f64
-u8      u8  i16 u8  i16 u16 i32 u32 i64 u64 f8a f8b f16 bf  f32 f64
-i16     i16 i16 i16 i16 i32 i32 i64 i64 f32 f8a f8b f16 bf  f32 f64
-u16     u16 i32 u16 i32 u16 i32 u32 i64 u64 f8a f8b f16 bf  f32 f64
-i32     i32 i32 i32 i32 i32 i32 i64 i64 f32 f8a f8b f16 bf  f32 f64
-u32     u32 i64 u32 i64 u32 i64 u32 i64 u64 f8a f8b f16 bf  f32 f64
-i64     i64 i64 i64 i64 i64 i64 i64 i64 f32 f8a f8b f16 bf  f32 f64
-u64     u64 f32 u64 f32 u64 f32 u64 f32 u64 f8a f8b f16 bf  f32 f64
-f8a     f8a f8a f8a f8a f8a f8a f8a f8a f8a f8a f16 f16 bf  f32 f64
-f8b     f8b f8b f8b f8b f8b f8b f8b f8b f8b f16 f8b f16 bf  f32 f64
-f16     f16 f16 f16 f16 f16 f16 f16 f16 f16 f16 f16 f16 f32 f32 f64
-bf      bf  bf  bf  bf  bf  bf  bf  bf  bf  bf  bf  f32 bf  f32 f64
-f32     f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f64
-f64     f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64
+        b1  i8  u8  i16 u16 i32 u32 i64 u64 f8a f8b f8c f8d f16 bf  f32 f64
+b1      b1  i8  u8  i16 u16 i32 u32 i64 u64 f8a f8b f8c f8d f16 bf  f32 f64
+i8      i8  i8  i16 i16 i32 i32 i64 i64 f32 f8a f8b f8c f8d f16 bf  f32 f64
+u8      u8  i16 u8  i16 u16 i32 u32 i64 u64 f8a f8b f8c f8d f16 bf  f32 f64
+i16     i16 i16 i16 i16 i32 i32 i64 i64 f32 f8a f8b f8c f8d f16 bf  f32 f64
+u16     u16 i32 u16 i32 u16 i32 u32 i64 u64 f8a f8b f8c f8d f16 bf  f32 f64
+i32     i32 i32 i32 i32 i32 i32 i64 i64 f32 f8a f8b f8c f8d f16 bf  f32 f64
+u32     u32 i64 u32 i64 u32 i64 u32 i64 u64 f8a f8b f8c f8d f16 bf  f32 f64
+i64     i64 i64 i64 i64 i64 i64 i64 i64 f32 f8a f8b f8c f8d f16 bf  f32 f64
+u64     u64 f32 u64 f32 u64 f32 u64 f32 u64 f8a f8b f8c f8d f16 bf  f32 f64
+f8a     f8a f8a f8a f8a f8a f8a f8a f8a f8a f8a f16 f16 f16 f16 bf  f32 f64
+f8b     f8b f8b f8b f8b f8b f8b f8b f8b f8b f16 f8b f16 f16 f16 bf  f32 f64
+f8c     f8c f8c f8c f8c f8c f8c f8c f8c f8c f16 f16 f8c f16 f16 bf  f32 f64
+f8d     f8d f8d f8d f8d f8d f8d f8d f8d f8d f16 f16 f16 f8d f16 bf  f32 f64
+f16     f16 f16 f16 f16 f16 f16 f16 f16 f16 f16 f16 f16 f16 f16 f32 f32 f64
+bf      bf  bf  bf  bf  bf  bf  bf  bf  bf  bf  bf  bf  bf  f32 bf  f32 f64
+f32     f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f64
+f64     f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64
 """
 SHORT = {
     "b1": dtypes.bool,
@@ -261,6 +270,8 @@ SHORT = {
     "u64": dtypes.uint64,
     "f8a": dtypes.fp8e4m3,
     "f8b": dtypes.fp8e5m2,
+    "f8c": dtypes.fp8e4m3fnuz,
+    "f8d": dtypes.fp8e5m2fnuz,
     "f16": dtypes.float16,
     "bf": dtypes.bfloat16,
     "f32": dtypes.float32,
@@ -388,6 +399,11 @@ def test_too_large_an_integer_rounds_to_infinity():
         (dtypes.fp8e5m2, -1e300, -57344.0),
         (dtypes.fp8e5m2, math.inf, math.inf),
         (dtypes.fp8e5m2, 2**-17, 0.0),
+        (dtypes.fp8e4m3fnuz, 1e9, 240.0),
+        (dtypes.fp8e4m3fnuz, -math.inf, math.nan),
+        (dtypes.fp8e4m3fnuz, -0.0, 0.0),
+        (dtypes.fp8e4m3fnuz, -(2**-11), 0.0),
+        (dtypes.fp8e5m2fnuz, -1e9, -57344.0),
         (dtypes.fp8e5m2, 2**-17 * 1.01, 2**-16),
         (dtypes.half, 65520, math.inf),
         (dtypes.bfloat16, -0.0, -0.0),

@@ -49,7 +49,7 @@ LAYERS = (
     {"storage"},
     {"tensor", "mixin"},
     {"jit"},
-    {"engine", "nn", "apps", "planner"},
+    {"engine", "nn", "apps", "llm", "planner", "function"},
     {"", "__main__", "device.__main__"},  # `tinygrad` itself re-exports the public names
 )
 

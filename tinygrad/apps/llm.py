@@ -10,7 +10,8 @@ from tinygrad.apps.language.chat.template import ChatTemplate
 from tinygrad.apps.language.cli.main import main
 from tinygrad.apps.language.files.catalogue import locate
 from tinygrad.apps.language.generation.sampling import Generated, Sampling
-from tinygrad.apps.language.model.transformer import Transformer
+from tinygrad.apps.language.model.rotary import apply_rope, precompute_freqs_cis
+from tinygrad.apps.language.model.transformer import Transformer, TransformerBlock
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 __all__ = [
@@ -19,8 +20,11 @@ __all__ = [
     "Sampling",
     "SimpleTokenizer",
     "Transformer",
+    "TransformerBlock",
+    "apply_rope",
     "locate",
     "main",
+    "precompute_freqs_cis",
 ]
 
 if __name__ == "__main__":

@@ -113,6 +113,11 @@ class _Registry:
     def DEFAULT(self, name: str) -> None:
         self._default = _known_name(name)
 
+    @property
+    def default(self) -> Compiled:
+        """The default device itself, as `Device[Device.DEFAULT]`."""
+        return self[self.DEFAULT]
+
     def canonicalize(self, name: str | None) -> str:
         """The canonical name: "cpu:0" becomes "CPU", None the default device.
 

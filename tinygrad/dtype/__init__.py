@@ -25,6 +25,9 @@ from tinygrad.dtype.values import (
     truncate,
 )
 
+# names that programs for tinygrad 0.12 import from here
+_to_np_dtype, _from_np_dtype = to_numpy_dtype, from_numpy_dtype
+
 __all__ = [
     "AddrSpace",
     "ConstType",

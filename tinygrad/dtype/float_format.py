@@ -4,7 +4,8 @@ Input: Python floats, or numpy arrays of float32. Output: the numbers rounded to
 nearest, ties to even, with subnormals), or their bits. Invariants: `encode(decode(bits))` is `bits`
 for all bits but those of a NaN, and arrays and scalars agree. Overflow becomes infinity, as in IEEE
 754, but saturates in the 8-bit formats, whose range is small; OCP's specification allows both. An
-infinity is NaN in a format without infinities.
+infinity is NaN in a format without infinities. The formats called fnuz have one zero and one NaN,
+the bits of -0.0 in others (https://arxiv.org/abs/2206.02915).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class FloatFormat:
     mantissa_bits: int
     has_infinity: bool = True
     saturates: bool = False
+    is_fnuz: bool = False
 
     @property
     def total_bits(self) -> int:
@@ -40,11 +42,13 @@ class FloatFormat:
     @functools.cached_property
     def bias(self) -> int:
         """The exponent bias."""
-        return int(2 ** (self.exponent_bits - 1) - 1)
+        return int(2 ** (self.exponent_bits - 1) - 1) + self.is_fnuz
 
     @functools.cached_property
     def overflow_bits(self) -> int:
         """The first bits, without the sign, that are not finite: infinity, or the only NaN."""
+        if self.is_fnuz:
+            return 1 << (self.total_bits - 1)
         all_ones = (1 << (self.total_bits - 1)) - 1
         return (
             (all_ones >> self.mantissa_bits) << self.mantissa_bits
@@ -64,6 +68,11 @@ class FloatFormat:
             return self.overflow_bits
         return self.overflow_bits | (1 << (self.mantissa_bits - 1))
 
+    @property
+    def minus_zero_bits(self) -> int:
+        """The bits of -0.0 of a format that has none, else 0."""
+        return self.nan_bits if self.is_fnuz else 0
+
     def encode(self, value: float) -> int:
         """The bits of `value`, rounded."""
         sign = (math.copysign(1.0, value) < 0) << (self.total_bits - 1)
@@ -72,17 +81,19 @@ class FloatFormat:
         if math.isinf(value):
             return sign | self.overflow_bits
         if value == 0:
-            return sign
+            return sign & ~self.minus_zero_bits
         # |value| = fraction * 2**exponent with 0.5 <= fraction < 1; below 1 - bias it is subnormal
         exponent = max(math.frexp(value)[1] - 1, 1 - self.bias)
         # scaled so that the last mantissa bit counts 1; Python rounds halves to even
         steps = round(math.ldexp(abs(value), self.mantissa_bits - exponent))
         # a subnormal has no implicit bit, and rounding up to the next power carries by itself
-        bits = steps + ((exponent + self.bias - 1) << self.mantissa_bits)
-        return sign | min(bits, self.limit_bits)
+        bits = min(steps + ((exponent + self.bias - 1) << self.mantissa_bits), self.limit_bits)
+        return bits | sign if bits else sign & ~self.minus_zero_bits
 
     def decode(self, bits: int) -> float:
         """The value of `bits`, exact in a Python float."""
+        if self.is_fnuz and bits == self.nan_bits:
+            return -math.nan
         magnitude = bits & ((1 << (self.total_bits - 1)) - 1)
         sign = -1.0 if bits >> (self.total_bits - 1) else 1.0
         if magnitude >= self.overflow_bits:
@@ -146,9 +157,8 @@ class FloatFormat:
         bits = numpy.minimum(bits, self.limit_bits)
         bits = numpy.where(numpy.isinf(source), self.overflow_bits, bits)
         bits = numpy.where(numpy.isnan(source), self.nan_bits, bits)
-        encoded: Array = (bits | (numpy.signbit(source).astype(numpy.int64) << 7)).astype(
-            numpy.uint8
-        )
+        is_negative = numpy.signbit(source) & ((bits != 0) | (not self.is_fnuz))
+        encoded: Array = (bits | (is_negative.astype(numpy.int64) << 7)).astype(numpy.uint8)
         return encoded
 
     @functools.cached_property
@@ -161,6 +171,8 @@ class FloatFormat:
 
 FP8E4M3 = FloatFormat(4, 3, has_infinity=False, saturates=True)
 FP8E5M2 = FloatFormat(5, 2, saturates=True)
+FP8E4M3FNUZ = FloatFormat(4, 3, has_infinity=False, saturates=True, is_fnuz=True)
+FP8E5M2FNUZ = FloatFormat(5, 2, has_infinity=False, saturates=True, is_fnuz=True)
 FLOAT16 = FloatFormat(5, 10)
 BFLOAT16 = FloatFormat(8, 7)
 FLOAT32 = FloatFormat(8, 23)

@@ -193,7 +193,8 @@ class dtypes:
 
     void: Final = DType.new(-1, 0, "void")
     # an integer of the width of the device's index arithmetic; never stored in memory
-    index: Final = DType.new(-1, 8, "index")
+    weakint: Final = DType.new(-1, 8, "index")
+    index: Final = weakint
     bool: Final = DType.new(0, 1, "bool", "?")
     int8: Final = DType.new(1, 1, "signed char", "b")
     uint8: Final = DType.new(2, 1, "unsigned char", "B")
@@ -205,10 +206,12 @@ class dtypes:
     uint64: Final = DType.new(8, 8, "unsigned long", "Q")
     fp8e4m3: Final = DType.new(10, 1, "float8_e4m3")
     fp8e5m2: Final = DType.new(11, 1, "float8_e5m2")
-    float16: Final = DType.new(12, 2, "half", "e")
-    bfloat16: Final = DType.new(13, 2, "__bf16")
-    float32: Final = DType.new(14, 4, "float", "f")
-    float64: Final = DType.new(15, 8, "double", "d")
+    fp8e4m3fnuz: Final = DType.new(12, 1, "float8_e4m3fnuz")
+    fp8e5m2fnuz: Final = DType.new(13, 1, "float8_e5m2fnuz")
+    float16: Final = DType.new(14, 2, "half", "e")
+    bfloat16: Final = DType.new(15, 2, "__bf16")
+    float32: Final = DType.new(16, 4, "float", "f")
+    float64: Final = DType.new(17, 8, "double", "d")
 
     char: Final = int8
     uchar: Final = uint8
@@ -222,7 +225,7 @@ class dtypes:
     float: Final = float32
     double: Final = float64
 
-    fp8s: Final = (fp8e4m3, fp8e5m2)
+    fp8s: Final = (fp8e4m3, fp8e5m2, fp8e4m3fnuz, fp8e5m2fnuz)
     floats: Final = (*fp8s, float16, bfloat16, float32, float64)
     uints: Final = (uint8, uint16, uint32, uint64)
     sints: Final = (int8, int16, int32, int64)
@@ -261,7 +264,9 @@ class dtypes:
     @staticmethod
     @functools.cache
     def min(dtype: DType) -> ConstType:
-        """The minimum; `-inf` for floats, but -448 for fp8e4m3, which has no infinities."""
+        """The minimum; `-inf` for floats, but -448 for fp8e4m3, as that and fnuz types have no
+        infinities.
+        """
         scalar = dtype.scalar()
         if dtypes.is_float(scalar):
             return -dtypes.max(scalar)
@@ -272,10 +277,10 @@ class dtypes:
     @staticmethod
     @functools.cache
     def max(dtype: DType) -> ConstType:
-        """The maximum; `inf` for floats, but 448 for fp8e4m3."""
+        """The maximum; `inf` for floats, but 448 for fp8e4m3, 240 and 57344 for fnuz types."""
         scalar = dtype.scalar()
         if dtypes.is_float(scalar):
-            return 448.0 if scalar is dtypes.fp8e4m3 else builtins.float("inf")
+            return _LARGEST_NUMBERS.get(scalar, builtins.float("inf"))
         if dtypes.is_int(scalar):
             bits = scalar.itemsize * 8 - (not dtypes.is_unsigned(scalar))
             return (1 << bits) - 1
@@ -330,9 +335,17 @@ _NAMED = {
 _NAMES = {value: name for name, value in _NAMED.items()}
 _FIELDS = {name: value for name, value in _NAMED.items() if value in dtypes.all}
 
+# of the floats without infinities
+_LARGEST_NUMBERS = {
+    dtypes.fp8e4m3: 448.0,
+    dtypes.fp8e4m3fnuz: 240.0,
+    dtypes.fp8e5m2fnuz: 57344.0,
+}
 _FINFO = {
     dtypes.fp8e4m3: (4, 3),
     dtypes.fp8e5m2: (5, 2),
+    dtypes.fp8e4m3fnuz: (4, 3),
+    dtypes.fp8e5m2fnuz: (5, 2),
     dtypes.float16: (5, 10),
     dtypes.bfloat16: (8, 7),
     dtypes.float32: (8, 23),

@@ -10,15 +10,26 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tinygrad.dtype.float_format import BFLOAT16, FLOAT16, FLOAT32, FP8E4M3, FP8E5M2, FloatFormat
+from tinygrad.dtype.float_format import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    FP8E4M3,
+    FP8E4M3FNUZ,
+    FP8E5M2,
+    FP8E5M2FNUZ,
+    FloatFormat,
+)
 from tinygrad.dtype.types import DType, dtypes
 
 if TYPE_CHECKING:
     import numpy
 
-_FORMATS: dict[DType, FloatFormat] = {
+FORMATS: dict[DType, FloatFormat] = {
     dtypes.fp8e4m3: FP8E4M3,
     dtypes.fp8e5m2: FP8E5M2,
+    dtypes.fp8e4m3fnuz: FP8E4M3FNUZ,
+    dtypes.fp8e5m2fnuz: FP8E5M2FNUZ,
     dtypes.float16: FLOAT16,
     dtypes.bfloat16: BFLOAT16,
     dtypes.float32: FLOAT32,
@@ -33,7 +44,7 @@ def _wrap(value: Any, bits: int, signed: bool) -> int:
 truncate: dict[DType, Callable[[Any], Any]] = {
     dtypes.bool: bool,
     dtypes.float64: float,
-    **{dtype: form.round for dtype, form in _FORMATS.items()},
+    **{dtype: form.round for dtype, form in FORMATS.items()},
     **{
         dtype: functools.partial(_wrap, bits=dtype.itemsize * 8, signed=dtype in dtypes.sints)
         for dtype in dtypes.ints
@@ -78,17 +89,17 @@ def from_numpy_dtype(dtype: Any) -> DType:
     import numpy
 
     name = numpy.dtype(dtype).name
-    name = {"float8_e4m3fn": "fp8e4m3", "float8_e5m2": "fp8e5m2"}.get(name, name)
-    if name not in dtypes.fields():
+    own = f"fp8{name[7:].removesuffix('fn')}" if name.startswith("float8_") else name
+    if own not in dtypes.fields():
         raise TypeError(f"there is no dtype for numpy's {name}")
-    return dtypes.fields()[name]
+    return dtypes.fields()[own]
 
 
 def to_float32_array(stored: numpy.ndarray[Any, Any], dtype: DType) -> numpy.ndarray[Any, Any]:
     """An array of the bits of `dtype` (bfloat16 or fp8) as float32 values, of the same shape."""
-    return _FORMATS[dtype].decode_array(stored)
+    return FORMATS[dtype].decode_array(stored)
 
 
 def from_float32_array(values: numpy.ndarray[Any, Any], dtype: DType) -> numpy.ndarray[Any, Any]:
     """An array of floats as the bits of `dtype` (bfloat16 or fp8), of the same shape, rounded."""
-    return _FORMATS[dtype].encode_array(values)
+    return FORMATS[dtype].encode_array(values)

@@ -1,8 +1,8 @@
 """Versions: a BUFFER node is one content of some memory.
 
-Input: BUFFER nodes as they get memory. Output: the nodes whose content is in some memory. Invariant:
-memory knows its nodes by weak references alone. A node that can be reached is alive, so it is
-found; and what is not found can be read by nobody.
+Input: BUFFER nodes as they get memory. Output: the nodes whose content is in some memory.
+Invariant: memory knows its nodes by weak references alone. A node that can be reached is alive, so
+it is found; and what is not found can be read by nobody.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Closure:
         """
         if self._is_rebound or not self._guards.are_unchanged():
             return False
-        if not all([x.is_in_place() for x in self._known]) and not self._settle():
+        if not all(x.is_in_place() for x in self._known) and not self._settle():
             return False
         if self._hidden and not self._hidden_are_in_place():
             return False
@@ -140,7 +140,7 @@ class Closure:
     def _settle(self) -> bool:
         """Run pending writes; returns whether all tensors are in their old memory."""
         realize_all([x.tensor for x in self._known if has_pending_write(x.tensor.uop)])
-        return all([x.is_in_place() for x in self._known])
+        return all(x.is_in_place() for x in self._known)
 
     def _hidden_are_in_place(self) -> bool:
         """Whether the live tensors are where they were, and each memory has a live tensor."""

@@ -36,7 +36,7 @@ from tinygrad.uop.broadcast import (
     operand_node,
 )
 from tinygrad.uop.device_value import DeviceLike, is_file
-from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.ops import UOp, resolve, sint, smax
 from tinygrad.uop.reshard import computing_device
 
 
@@ -53,12 +53,15 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         dtype: DTypeLike | None = None,
         requires_grad: bool | None = None,
         contiguous: bool = False,
+        buffer: bool = False,
     ) -> Self:
-        """A new tensor of `node`, with the common arguments of creation methods."""
+        """A new tensor of `node`, with the common arguments of creation methods. In memory of its
+        own if `contiguous` or `buffer`, two names for that.
+        """
         if dtype is not None:
             node = node.cast(to_dtype(dtype))
         node = place_or_create_file(cls, node, device)
-        self = cls._new(in_own_memory(node) if contiguous else node)
+        self = cls._new(in_own_memory(node) if contiguous or buffer else node)
         self.requires_grad = requires_grad
         return self
 
@@ -97,11 +100,33 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         self.requires_grad = requires_grad
         return self
 
+    @property
+    def is_param(self) -> bool | None:
+        """Whether this is a parameter to train: another name for `requires_grad`.
+
+        >>> Tensor([1.0], requires_grad=True).is_param
+        True
+        """
+        return self.requires_grad
+
+    @is_param.setter
+    def is_param(self, wanted: bool | None) -> None:
+        self.requires_grad = wanted
+
+    def is_param_(self, is_param: bool | None = True) -> Self:
+        """Set `is_param`; returns the tensor itself.
+
+        >>> Tensor([1.0]).is_param_().is_param
+        True
+        """
+        return self.requires_grad_(is_param)
+
     # ---- constants ----
 
     @classmethod
     def full(cls, shape: Any, fill_value: ConstType | UOp, **kwargs: Any) -> Self:
-        """A tensor filled with `fill_value`. Takes `dtype`, `device`, `requires_grad`.
+        """A tensor filled with `fill_value`. Takes `dtype`, `device`, `requires_grad`; it is in
+        memory of its own with `buffer=True`, and else a constant.
 
         An integer that `dtype` cannot hold wraps around; without `dtype`, ValueError for one that
         the default int cannot hold.
@@ -213,26 +238,28 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
 
     @classmethod
     def arange(
-        cls, start: ConstType | UOp, stop: Any = None, step: ConstType = 1, **kwargs: Any
+        cls, start: ConstType | UOp, stop: Any = None, step: ConstType | UOp = 1, **kwargs: Any
     ) -> Self:
         """Evenly spaced numbers from `start` to `stop`, excluded; one number is `stop`, from 0.
 
         In the default float type if one of the numbers is a float. Raises ValueError for a step
-        of 0, for numbers that are not finite, and, without `dtype`, for integers that the default
-        int cannot hold.
+        that is, or may be, 0, for numbers that are not finite, and, without `dtype`, for integers
+        that the default int cannot hold.
 
         >>> Tensor.arange(5, 10, 2).tolist()
         [5, 7, 9]
         """
         if stop is None:
             start, stop = 0, start
-        start, stop = (
+        start, stop, step = (
             x if isinstance(x, UOp) else number_argument("arange", name, x)
-            for name, x in (("start", start), ("stop", stop))
+            for name, x in (("start", start), ("stop", stop), ("step", step))
         )
-        step = number_argument("arange", "step", step)
-        if step == 0:
-            raise ArgumentError(f"arange({start}, {stop}, {step}): the step must not be 0")
+        if _may_be_zero(step):
+            raise ArgumentError(
+                f"arange({start}, {stop}, {step}): the step must not be 0"
+                + ("; declare its Variables so that it is not" if isinstance(step, UOp) else "")
+            )
         if not all(isinstance(x, UOp) or math.isfinite(x) for x in (start, stop, step)):
             raise ArgumentError(f"arange({start}, {stop}, {step}): the numbers must be finite")
         floats = any(isinstance(x, float) for x in (start, stop, step))
@@ -245,12 +272,11 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         if exact is dtypes.default_int:
             exact = _range_dtype(start, count, step, asked)
         node = UOp.arange(count, exact)
-        if step != 1:
-            node = node * const_node(step, exact)
-        if isinstance(start, UOp):
-            node = node + start.cast(exact)
-        elif start != 0:
-            node = node + const_node(start, exact)
+        by, first = (
+            x.cast(exact) if isinstance(x, UOp) else const_node(x, exact) for x in (step, start)
+        )
+        node = node if step == 1 else node * by
+        node = node if start == 0 else node + first
         return cls._created(node.cast(dtype), **kwargs)
 
     @classmethod
@@ -361,11 +387,17 @@ def known_sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:
     return sizes
 
 
+def _may_be_zero(step: Any) -> bool:
+    if isinstance(step, UOp):
+        return bool(step.vmin <= 0 <= step.vmax)
+    return bool(step == 0)
+
+
 def _range_dtype(start: Any, count: Any, step: Any, asked: Any) -> DType:
     """The dtype of a range of integers: int64 if they are cast from numbers that the default int
     cannot hold. Raises ValueError for these if no dtype is asked for.
     """
-    if isinstance(start, UOp) or isinstance(count, UOp) or not count:
+    if any(isinstance(x, UOp) for x in (start, count, step)) or not count:
         return dtypes.default_int
     for number in (start, start + (count - 1) * step):
         if asked is None:
@@ -377,9 +409,9 @@ def _range_dtype(start: Any, count: Any, step: Any, asked: Any) -> DType:
 
 def _range_length(span: Any, step: Any) -> sint:
     """The number of steps in `span`, rounded up."""
-    if isinstance(span, UOp):
-        if step < 0:
+    if isinstance(span, UOp) or isinstance(step, UOp):
+        if resolve(step < 0, False):
             span, step = -span, -step
         steps: sint = ((span + (step - 1)) // step).ssimplify()
-        return steps
+        return smax(steps, 0) if isinstance(steps, UOp) and steps.vmin < 0 else steps
     return max(0, int(ceildiv(span, step)))

@@ -14,11 +14,11 @@ from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.movement.reshape import Padding
 from tinygrad.mixin.sharding.known_rows import gather_known
 from tinygrad.uop import Ops
-from tinygrad.uop.arguments import size_argument
+from tinygrad.uop.arguments import integer_argument, size_argument
 from tinygrad.uop.broadcast import broadcast_shape
-from tinygrad.uop.ops import UOp, sint
+from tinygrad.uop.ops import UOp, resolve, sint
 from tinygrad.uop.reshard import shard_count
-from tinygrad.uop.sint import same_shape, same_size
+from tinygrad.uop.sint import same_shape, same_size, smin
 
 MAX_JOINED = 32
 """The parts that `cat` joins at once; more of them are joined in groups first."""
@@ -187,20 +187,28 @@ class JoiningMixin(CreationMixin):
         x = self
         for axis, (first, last) in enumerate(pairs):
             before, after = int(first), int(last)
+            if not before and not after:
+                continue
+            if resolve(x.shape[axis] + before + after < 0, False):
+                raise ArgumentError(
+                    f"pad: the axis {axis} of size {x.shape[axis]} by {before} and {after} would "
+                    "have a negative size"
+                )
             found = x._pad_shards(axis, before, after, mode)
             if found is not None:
                 x = found
                 continue
-            if mode != "reflect":
+            if mode == "circular":
                 x = x._crop(axis, before, after)
             first_part = [x._border(axis, before, mode, True)] if before > 0 else []
             last_part = [x._border(axis, after, mode, False)] if after > 0 else []
             parts = [*first_part, x, *last_part]
             x = parts[0]._cat(parts[1:], axis)
-            if mode == "reflect":
-                # as in torch, a mirror shows what is cropped on the other side
+            if mode != "circular":
+                # as in torch, padding shows what is cropped on the other side
                 x = x._crop(axis, before, after)
-        return x
+        # a new value, also where nothing is padded
+        return self._derive(self.uop) if x is self else x
 
     def _pad_shards(self, axis: int, before: int, after: int, mode: str) -> Self | None:
         """A sharded axis padded by elements that are near on each device; None where `cat` does."""
@@ -261,17 +269,37 @@ class JoiningMixin(CreationMixin):
             self.unsqueeze(-1).pad(((0, 0), (0, n))).flatten().shrink(((0, n * n),)).reshape(n, n)
         )
 
-    def diagonal(self) -> Self:
-        """The diagonal of a square matrix, a view. Raises ValueError for other shapes.
+    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
+        """The diagonals of matrices of the axes `dim1` and `dim2`, a view: the new last axis.
 
-        >>> Tensor([[1, 2], [3, 4]]).diagonal().tolist()
-        [1, 4]
+        `offset` is the number of columns to the right, or below 0 of rows down. Raises ValueError
+        for a tensor of fewer than two axes, and for equal axes.
+
+        >>> Tensor([[1, 2, 3], [4, 5, 6]]).diagonal(1).tolist()
+        [2, 6]
         """
-        if self.ndim != 2 or not same_size(*self.shape):
-            raise ArgumentError(f"diagonal takes a square matrix, not shape {self.shape}")
-        n = self.shape[0]
-        rows = self.flatten()._padded_view(((0, n),)).reshape(n, n + 1)
-        return rows.shrink(((0, n), (0, 1))).flatten()
+        if self.ndim < 2:
+            raise ArgumentError(f"diagonal takes matrices, not shape {self.shape}")
+        row, column = self._axis(dim1), self._axis(dim2)
+        if row == column:
+            raise ArgumentError(f"diagonal: dim1={dim1} and dim2={dim2} are one axis")
+        offset = integer_argument("diagonal", "offset", offset)
+        others = tuple(i for i in range(self.ndim) if i not in (row, column))
+        x = self.permute((*others, row, column))
+        start, n = _diagonal_block(x.shape[-2], x.shape[-1], offset)
+        around = (None,) * len(others)
+        block = x.shrink((*around, (start[0], start[0] + n), (start[1], start[1] + n)))
+        pairs = (*((0, 0),) * len(others), (0, n))
+        rows = block.flatten(-2)._padded_view(pairs)
+        rows = rows.reshape((*rows.shape[:-1], n, n + 1))
+        return rows.shrink((*around, None, (0, 1))).squeeze(-1)
+
+
+def _diagonal_block(rows: sint, columns: sint, offset: int) -> tuple[tuple[sint, sint], sint]:
+    """The first position, and the size, of the square block with this diagonal of a matrix."""
+    down, right = smin(max(-offset, 0), rows), smin(max(offset, 0), columns)
+    height, width = rows - down, columns - right
+    return (down, right), height if same_size(height, width) else smin(height, width)
 
 
 def _tensors(op: str, first: Any, rest: Sequence[Any]) -> tuple[Any, ...]:

@@ -16,7 +16,6 @@ from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
 from tinygrad.mixin.creation import known_sizes, max_sizes, sizes_of
 from tinygrad.mixin.indexing.sorting import SortingMixin
-from tinygrad.mixin.reduction.cumulative import CumulativeMixin
 from tinygrad.storage.files import place_or_create_file
 from tinygrad.storage.placement import canonical_device, fitting_layout
 from tinygrad.storage.random_generator import random_generator
@@ -28,7 +27,7 @@ from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.reshard import computing_device
 
 
-class RandomMixin(SortingMixin, CumulativeMixin):
+class RandomMixin(SortingMixin):
     """`rand`, `randn`, `randint`, `kaiming_uniform`, `dropout`, `multinomial`."""
 
     __slots__ = ()
@@ -243,11 +242,14 @@ class RandomMixin(SortingMixin, CumulativeMixin):
         requires_grad: bool | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Normal random numbers with this mean and standard deviation.
+        """Normal random numbers with this mean and standard deviation. Raises ValueError for a
+        negative deviation.
 
         >>> Tensor.normal(2, 3, mean=10, std=2).shape
         (2, 3)
         """
+        if isinstance(std, (int, float)) and not std >= 0:
+            raise ArgumentError(f"normal: std={std} must be nonnegative")
         return (std * cls.randn(*shape, **kwargs) + mean).requires_grad_(requires_grad)
 
     @classmethod

@@ -21,7 +21,7 @@ from tinygrad.runtime.support.host_memory import HostAllocator
 from tinygrad.runtime.support.llvm import DEFAULT_FLAGS, VECTORIZED_FLAGS, compile_llvm, link
 from tinygrad.runtime.support.replay import Replay
 from tinygrad.runtime.support.worker_pool import worker_pool
-from tinygrad.settings import CPU_LLVM
+from tinygrad.settings import compiles_with_llvm
 
 
 class CPUAllocator(HostAllocator):
@@ -73,12 +73,13 @@ def make_replay() -> Replay:
 
 
 def open_device(name: str) -> Compiled:
-    """Opens a CPU device. CPU_LLVM selects the renderer: LLVM IR, or C."""
+    """Opens a CPU device. CPU_LLVM or DEV selects the renderer: LLVM IR, or C."""
+    is_llvm = compiles_with_llvm()
     return Compiled(
         name,
         CPUAllocator(name),
-        target=host_target("llvm" if CPU_LLVM else "c"),
-        compiler=_compile_llvm if CPU_LLVM else _compile_c,
+        target=host_target("llvm" if is_llvm else "c"),
+        compiler=_compile_llvm if is_llvm else _compile_c,
         runtime=CPUProgram,
         replay=make_replay,
         dtypes=frozenset(dtypes.all),

@@ -2,8 +2,8 @@
 
 Before a schedule overwrites memory, every tensor refers to what it is about to compute, so that
 nobody reads the older content. Input: the schedule, before it runs; the items that did not run.
-Output: tensors over what ran, and lazy again where nothing ran. Invariant: no write runs twice. What
-can no longer be computed is lost, and its use is an error.
+Output: tensors over what ran, and lazy again where nothing ran. Invariant: no write runs twice.
+What can no longer be computed is lost, and its use is an error.
 """
 
 from __future__ import annotations

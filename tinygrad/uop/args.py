@@ -27,6 +27,13 @@ class AxisType(Enum):
     VECTOR = auto()  # the lanes of a vector
     ROLE = auto()  # some of the threads of a work group, which others do not join
 
+    # kinds of tinygrad 0.12, as custom kernels name them: here the optimizer chooses
+    THREAD = GLOBAL
+    WARP = LOCAL
+    UPCAST = TILE
+    UNROLL = REDUCE
+    GROUP_REDUCE = REDUCE
+
     def __lt__(self, other: AxisType) -> bool:
         return int(self.value) < int(other.value)
 

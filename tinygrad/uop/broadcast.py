@@ -58,7 +58,9 @@ def number_dtype(value: ConstType) -> DType:
     """The dtype of a Python number by itself. Raises ValueError if it cannot hold the number."""
     dtype = dtypes.from_py(value)
     if not fits_dtype(value, dtype):
-        raise ArgumentError(f"{value} does not fit {dtype}; give a dtype that holds it")
+        wider = [name for name in ("int64", "uint64") if fits_dtype(value, getattr(dtypes, name))]
+        hint = f"pass dtype=dtypes.{wider[0]}" if wider else "make it a float, which rounds it"
+        raise ArgumentError(f"{value} does not fit {dtype}; {hint}")
     return dtype
 
 

@@ -220,10 +220,11 @@ def gather_ranges(table: N, index: N, ranges: RowRanges, is_selected_first: bool
 
 def scatter_ranges(values: N, index: N, rows: int, layout: Sharding, ranges: RowRanges) -> N:
     """The adjoint of `gather_ranges`: values added to the rows of a table in `layout`."""
-    by = _in_ranges(_of_axis_0(layout), ranges.readers)
+    along = Interval.listed(0, ranges.readers)
+    by = layout.with_axes([along if p == 0 else None for p in layout.axes])
     inner = [
-        on_axis(p, p + index.ndim - 1) if isinstance(p, int) and p else q
-        for p, q in zip(layout.axes, by.axes, strict=True)
+        along if p == 0 else on_axis(p, p + index.ndim - 1) if isinstance(p, int) else p
+        for p in layout.axes
     ]
     moved = copy(values, layout.with_axes(inner))
     wide = moved.cast(sum_acc_dtype(values.dtype))

@@ -3,6 +3,7 @@
 A class that defines `alu` and `const_like` inherits them. Shapes and devices play no part here.
 """
 
+from functools import reduce
 from typing import Any, Self, cast
 
 from tinygrad.uop import Ops
@@ -58,6 +59,14 @@ class MathMixin:
 
     def __rfloordiv__(self, x: Any) -> Self:
         return self._binop(Ops.IDIV, x, True)
+
+    def usum(self, *others: Any) -> Self:
+        """The sum of this value and all others."""
+        return reduce(lambda x, y: x + y, others, self)
+
+    def uprod(self, *others: Any) -> Self:
+        """The product of this value and all others."""
+        return reduce(lambda x, y: x * y, others, self)
 
     def __truediv__(self, x: Any) -> Self:
         return self * self.ufix(x).reciprocal()

@@ -34,7 +34,7 @@ from tinygrad.uop.upat import UPat
 # fmt: off
 __all__ = [
     "AxisType", "BufferArg", "GroupOp", "KernelInfo", "Ops", "ParamArg", "PatternMatcher",
-    "RangeArg", "ReduceArg", "UOp", "UPat", "ViewArg", "WindowArg", "graph_rewrite",
+    "RangeArg", "ReduceArg", "UOp", "UPat", "Variable", "ViewArg", "WindowArg", "graph_rewrite",
     "resolve", "sint", "smax", "smin", "sym_infer", "symbolic_args",
 ]
 # fmt: on
@@ -82,4 +82,5 @@ class UOp(PropertiesMixin, ExpressionMixin, TensorGraphMixin, KernelMixin):
 
 
 sint: TypeAlias = int | UOp
+Variable: TypeAlias = UOp
 """A size that may be symbolic: an int, or an integer known when a kernel runs."""

@@ -34,7 +34,7 @@ from tinygrad.execution.realize import compiled_kernels
 from tinygrad.helpers import GlobalCounters
 from tinygrad.renderer import find_renderer
 from tinygrad.schedule.kernel.custom_kernel import CustomKernelError, lower_custom_kernel
-from tinygrad.uop.ops import Ops
+from tinygrad.uop.ops import AxisType, Ops
 
 pytestmark = pytest.mark.usefixtures("verified_replays")
 
@@ -54,6 +54,19 @@ def test_elementwise_over_flat_views():
     np.testing.assert_array_equal(results[1].numpy(), a)
     assert len(results) == 3
     assert "custom_add" in compiled_kernels
+
+
+@pytest.mark.parametrize("kind", ["GLOBAL", "WARP", "UPCAST", "THREAD"])
+def test_loops_of_all_kinds_of_other_releases_compute_the_same(kind: str) -> None:
+    def sums(y: UOp, x: UOp) -> UOp:
+        i = UOp.range(x.shape[0], 0, getattr(AxisType, kind))
+        j = UOp.range(x.shape[1], 1, axis_type=AxisType.UNROLL)
+        k = UOp.range(x.shape[2], 2, AxisType.GROUP_REDUCE)
+        return y[i].store(x[i, j, k].reduce(j, k, arg=Ops.ADD)).end(i).sink()
+
+    x = array(6, 5, 3)
+    found = Tensor.empty(6).custom_kernel(Tensor(x), fxn=sums)[0]
+    np.testing.assert_allclose(found.numpy(), x.sum((1, 2)), **CLOSE)
 
 
 @pytest.mark.parametrize("kernel", [matmul, matmul_in_memory, matmul_in_registers])

@@ -340,8 +340,8 @@ def test_parameters_on_different_devices_are_trained_together():
 LAYOUTS = [Sharding(DEVICES), Sharding(DEVICES, 0), nth(1)]
 
 
-def momentum(params: list[Tensor], fused: int = 0) -> SGD:
-    return SGD(params, lr=0.1, momentum=0.9, fused=fused)
+def momentum(params: list[Tensor], fused: int = 0, device: Any = None) -> SGD:
+    return SGD(params, lr=0.1, momentum=0.9, fused=fused, device=device)
 
 
 def state_of(optimizer: Any) -> list[Tensor]:
@@ -424,6 +424,48 @@ def test_state_that_was_placed_elsewhere_stays_there(make, layout, place):
     assert all(state.device == place for state in state_of(optimizer))
     assert all(param.device == layout for param in optimizer.params)
     assert_all_close(found, trained_after(make, 0, lambda params, optimizer: None)[1])
+
+
+@pytest.mark.parametrize("make", [momentum, LARS, Adam, LAMB, Muon])
+@pytest.mark.parametrize("place", [nth(1), Sharding(DEVICES, 0)], ids=["offloaded", "sharded"])
+def test_state_is_made_on_a_given_device_and_stays_there(make, place):
+    layout = DEVICE if place == nth(1) else Sharding(DEVICES)
+    params = [Tensor(value, device=layout) for value in weights()]
+    optimizer = make(params, fused=0, device=place)
+    with Tensor.train():
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss_of(Tensor(X, device=layout), params).backward()
+            optimizer.step()
+    assert optimizer.device == place
+    assert all(state.device == place for state in state_of(optimizer))
+    assert all(param.device == layout for param in params)
+    expected = trained_after(make, 0, lambda params, optimizer: None)[1]
+    assert_all_close([param.numpy() for param in params], expected)
+
+
+WRONG_NUMBERS = [
+    (SGD, {"lr": -0.1}, "SGD: lr=-0.1 must be nonnegative"),
+    (Adam, {"lr": float("nan")}, "Adam: lr=nan must be nonnegative"),
+    (SGD, {"momentum": -0.5}, "momentum=-0.5 must be nonnegative"),
+    (Muon, {"weight_decay": -1}, "Muon: weight_decay=-1 must be nonnegative"),
+    (AdamW, {"weight_decay": -1}, "weight_decay=-1 must be nonnegative"),
+    (Adam, {"b2": 1.0}, r"b2=1.0 must be in \[0, 1\)"),
+    (LAMB, {"b1": -0.1}, r"b1=-0.1 and b2=0.999 must be in \[0, 1\)"),
+]
+
+
+@pytest.mark.parametrize(("make", "arguments", "message"), WRONG_NUMBERS)
+def test_numbers_out_of_range_are_an_error(make, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make([Tensor([1.0])], **arguments)
+
+
+def test_a_rate_that_is_set_is_checked_and_may_be_zero():
+    optimizer = SGD([Tensor([1.0])], lr=0.0)
+    assert optimizer.lr.item() == 0
+    with pytest.raises(ValueError, match="lr=-1 must be nonnegative"):
+        optimizer.lr = -1
 
 
 def test_state_follows_parameters_that_were_moved_between_calls_of_a_captured_step():

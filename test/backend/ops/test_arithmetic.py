@@ -163,6 +163,37 @@ def test_comparison_with_nan_is_false(function: Callable[..., Any]) -> None:
     compare([EDGES], lambda x: function(x, 1.0), lambda x: function(x, 1.0), gradient=False)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_fmod_is_the_remainder_of_a_division_that_rounds_toward_zero() -> None:
+    signed = np.array([-7.5, 7.5, 6, -6, 1, -0.0, np.inf, -1e30, np.nan], np.float32)
+    for divisor in (2, -3, 0.75, np.inf, 0, np.nan):
+        b = np.full_like(signed, divisor)
+        found, expected = Tensor(signed).fmod(Tensor(b)).numpy(), np.fmod(signed, b)
+        np.testing.assert_array_equal(found, expected)
+        known = ~np.isnan(expected)
+        np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(expected[known]))
+    for dtype in (np.int8, np.int64, np.uint8):
+        a, b = np.array([7, 128 - 7, 6, 0]).astype(dtype), np.array([3, 5, 2, 9], dtype)
+        for x in (a, -a):
+            np.testing.assert_array_equal(Tensor(x).fmod(Tensor(b)).numpy(), np.fmod(x, b))
+    assert Tensor([-7, 7]).fmod(4).tolist() == [-3, 3]
+    assert Tensor([3, 4]).fmod(7, reverse=True).tolist() == [1, 3]
+
+
+def test_the_gradient_of_fmod() -> None:
+    x = np.array([[-7.5, 7.5, 5.0], [4.0, -2.0, 0.3]], np.float32)
+    y = np.array([2.2, -2.2, 3.1], np.float32)
+    compare([x, y], np.fmod, lambda x, y: x.fmod(y))
+
+
+def test_usum_and_uprod_combine_all_operands() -> None:
+    x, y, z = arrays([(2, 3), (3,), (2, 1)])
+    compare([x, y, z], lambda x, y, z: x + y + z, lambda x, y, z: x.usum(y, z))
+    compare([x, y, z], lambda x, y, z: x * y * z, Tensor.uprod)
+    assert Tensor([True, False]).usum(Tensor([True, False])).tolist() == [True, False]
+    assert Tensor([3]).usum().tolist() == [3]
+
+
 def test_shifts_and_not() -> None:
     small = np.array([0, 1, 2, 3], np.int32)
     for function in (operator.lshift, operator.rshift):

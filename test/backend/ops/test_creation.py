@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from test.devices import device_names, nth
-from tinygrad import Sharding, Tensor, dtypes
+from tinygrad import Sharding, Tensor, Variable, dtypes, nn
+from tinygrad.uop import Ops
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (1, 1), (0, 2), (2, 3, 4)], ids=str)
@@ -50,6 +51,24 @@ def test_arange(arguments: tuple[Any, ...]) -> None:
     expected = np.arange(*arguments)
     assert found.is_floating_point() == (expected.dtype.kind == "f")
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bounds", [(0, 10), (3, 10), (10, 0), (5, 6)], ids=str)
+@pytest.mark.parametrize("step", [1, 3, 4, 12, -1, -3])
+def test_arange_with_a_step_of_a_variable(bounds: tuple[int, int], step: int) -> None:
+    variable = Variable("step", 1, 12) if step > 0 else Variable("step", -5, -1)
+    found = Tensor.arange(*bounds, variable.bind(step))
+    np.testing.assert_array_equal(found.numpy(), np.arange(*bounds, step))
+
+
+def test_arange_with_all_numbers_of_variables() -> None:
+    start, stop, step = (
+        Variable(name, 1, 20).bind(n) for name, n in (("a", 2), ("b", 17), ("c", 4))
+    )
+    assert Tensor.arange(start, stop, step).numpy().tolist() == [2, 6, 10, 14]
+    assert Tensor.arange(stop, start, step).numpy().tolist() == []
+    with pytest.raises(ValueError, match="must not be 0; declare its Variables"):
+        Tensor.arange(0, 9, Variable("d", 0, 5).bind(3))
 
 
 @pytest.mark.parametrize("dtype", [dtypes.uint8, dtypes.int64, dtypes.float16, dtypes.double])
@@ -119,6 +138,17 @@ def test_a_constant_like_a_tensor_is_beside_it(layout: Any) -> None:
         np.testing.assert_array_equal(found.numpy(), np.full(x.shape, 7))
 
 
+def test_a_buffer_has_memory_of_its_own_and_a_constant_has_none() -> None:
+    for make in (Tensor.zeros, Tensor.ones, lambda n, **kwargs: Tensor.full((n,), 7, **kwargs)):
+        expected = make(3).tolist()
+        assert make(3, buffer=False).realize().uop.base.op is not Ops.BUFFER
+        x = make(3, buffer=True, device=nth(1)).realize()
+        assert x.device == nth(1) and x.tolist() == expected
+        assert x.uop.base.op is Ops.BUFFER
+    layout = Sharding(device_names(2), 0)
+    assert Tensor.zeros(4, buffer=True, device=layout).realize().device == layout
+
+
 def test_equal_constants_that_need_gradients_are_distinct() -> None:
     x, y = Tensor.ones(2, requires_grad=True), Tensor.ones(2, requires_grad=True)
     (x * 3 + y * 5).sum().backward()
@@ -162,6 +192,38 @@ def test_errors_of_creation_name_the_mistake(name: str) -> None:
     function, kind, text = WRONG[name]
     with pytest.raises(kind, match=text):
         function()
+
+
+@pytest.mark.parametrize("data", [2**40, [1, 2**40], [[-(2**40)]]], ids=str)
+def test_integers_that_need_64_bits_suggest_a_dtype_that_works(data: Any) -> None:
+    with pytest.raises(
+        ValueError, match="1099511627776 does not fit dtypes.int; pass dtype=dtypes.int64"
+    ):
+        Tensor(data)
+    assert Tensor(data, dtype=dtypes.int64).tolist() == data
+    with pytest.raises(ValueError, match=r"pass dtype=dtypes.uint64"):
+        Tensor([2**63])
+    with pytest.raises(ValueError, match=r"make it a float, which rounds it"):
+        Tensor([2**64])
+
+
+def test_a_list_of_bytes_is_a_matrix_of_bytes() -> None:
+    rows = [b"abc", bytearray(b"def")]
+    assert Tensor(rows).tolist() == [[97, 98, 99], [100, 101, 102]]
+    assert Tensor(rows).dtype == dtypes.uint8
+    assert Tensor([[b"ab"], [b"cd"]], dtype=dtypes.int).tolist() == [[[97, 98]], [[99, 100]]]
+    assert Tensor([b"abc"]).keccak().tolist() == [Tensor(b"abc").keccak().tolist()]
+    with pytest.raises(ValueError, match="no tensor of dtypes.uchar can be built"):
+        Tensor([b"abc", b"de"])
+
+
+def test_a_parameter_is_a_tensor_that_requires_a_gradient() -> None:
+    x, y = Tensor([1.0, 2.0]).is_param_(), Tensor([3.0, 4.0])
+    assert (x.is_param, x.requires_grad, y.is_param) == (True, True, None)
+    (x * y).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [3, 4] and y.grad is None
+    y.is_param = False
+    assert y.requires_grad is False and nn.optim.SGD([x, y]).params == [x]
 
 
 def test_sizes_may_be_numpy_integers() -> None:

@@ -29,6 +29,8 @@ BITS_ONLY = {
     dtypes.bfloat16: ml_dtypes.bfloat16,
     dtypes.fp8e4m3: ml_dtypes.float8_e4m3fn,
     dtypes.fp8e5m2: ml_dtypes.float8_e5m2,
+    dtypes.fp8e4m3fnuz: ml_dtypes.float8_e4m3fnuz,
+    dtypes.fp8e5m2fnuz: ml_dtypes.float8_e5m2fnuz,
 }
 EDGES = [0.0, -0.0, 0.5, 1.5, 2.5, -2.5, 127.5, 128, 255, -129, 32768, 448, 464, 465, 1e6, -1e6]
 EDGES += [57344, 61440, 65504, 65520, 2**31 - 1, 2**31, 2**32, 2**63, 1.5 * 2**63, -(2**31), 3.4e38]
@@ -342,9 +344,11 @@ ABOVE = {
     "int16": ("int32",),
     "int32": ("int64",),
     "int64": ("weak float",),
-    "weak float": ("fp8e4m3", "fp8e5m2"),
+    "weak float": ("fp8e4m3", "fp8e5m2", "fp8e4m3fnuz", "fp8e5m2fnuz"),
     "fp8e4m3": ("float16", "bfloat16"),
     "fp8e5m2": ("float16", "bfloat16"),
+    "fp8e4m3fnuz": ("float16", "bfloat16"),
+    "fp8e5m2fnuz": ("float16", "bfloat16"),
     "float16": ("float32",),
     "bfloat16": ("float32",),
     "float32": ("float64",),
@@ -358,7 +362,7 @@ def reachable(name: str) -> set[str]:
 
 def joined(*types: DType) -> DType:
     """The join of the types in the lattice."""
-    if dtypes.fp8s[0] in types and dtypes.fp8s[1] in types and dtypes.bfloat16 not in types:
+    if len({*types} & {*dtypes.fp8s}) > 1 and dtypes.bfloat16 not in types:
         # float16 and bfloat16 are both minimal; the narrower exponent is chosen
         types = (*types, dtypes.float16)
     names = [next(n for n in ABOVE if dtypes.fields().get(n) is dtype) for dtype in types]
@@ -377,7 +381,9 @@ def test_promotion_is_the_join_of_the_lattice(a: DType, b: DType, c: DType) -> N
     assert least_upper_dtype(a, b, c) is joined(a, b, c)
     # pairwise promotion is the same, except with the default float or the narrower exponent
     trio = {a, b, c}
-    if not (trio >= set(dtypes.fp8s) or (dtypes.uint64 in trio and trio & set(dtypes.sints))):
+    if not (
+        len(trio & set(dtypes.fp8s)) > 1 or (dtypes.uint64 in trio and trio & set(dtypes.sints))
+    ):
         assert least_upper_dtype(least_upper_dtype(a, b), c) is joined(a, b, c)
 
 
@@ -602,3 +608,17 @@ def test_unsupported_python_protocols_are_errors() -> None:
     with pytest.raises(RuntimeError, match="takes integers and bools"):
         x.float() & 1
     assert len(Tensor.zeros(3, 2)) == 3
+
+
+@pytest.mark.parametrize("dtype", [dtypes.fp8e4m3fnuz, dtypes.fp8e5m2fnuz])
+def test_types_with_one_zero_have_no_negative_one(dtype: DType) -> None:
+    x = Tensor([0.0, -0.0, 0.5, -0.25, 1e9, math.nan, math.inf]).cast(dtype)
+    largest = float(ml_dtypes.finfo(BITS_ONLY[dtype]).max)
+    for values, expected in {
+        x: [0, 0, 0.5, -0.25, largest, math.nan, math.nan],
+        -x: [0, 0, -0.5, 0.25, -largest, math.nan, math.nan],
+        x.trunc() * -1.0: [0, 0, 0, 0, -largest, math.nan, math.nan],
+    }.items():
+        for found in (values.float(), values.contiguous().realize().float()):
+            np.testing.assert_array_equal(found.numpy(), np.array(expected, np.float32))
+            assert not np.signbit(found.numpy()[:2]).any()

@@ -69,6 +69,7 @@ UNARY: dict[str, Unary] = {
     "hardtanh": Unary(lambda x: np.clip(x, -1, 1)),
     "leaky_relu": Unary(lambda x: np.where(x > 0, x, 0.01 * x)),
     "log": Unary(np.log, "", 0.1, 30),
+    "log10": Unary(np.log10, "", 0.1, 30),
     "log2": Unary(np.log2, "", 0.1, 30),
     "logsigmoid": Unary(lambda x: -softplus(-x), "", -40, 40),
     "mish": Unary(lambda x: x * np.tanh(softplus(x)), "", -20, 20),
@@ -222,6 +223,23 @@ def test_the_gradient_of_a_constant_function_is_zero(name: str) -> None:
     assert value.sum().gradient(x)[0].tolist() == [0, 0, 0]
     # beside another function
     assert (value + x * 3).sum().gradient(x)[0].tolist() == [3, 3, 3]
+
+
+def test_gelu_is_exact_without_an_approximation() -> None:
+    function = lambda x: x.gelu(approximate="none")  # noqa: E731
+    exact = lambda x: x / 2 * (1 + error_function(x / math.sqrt(2)))  # noqa: E731
+    compare(arrays([(4, 9)], -6, 6), exact, function, second=True)
+    x = Tensor([-1.0, 2.0])
+    assert x.gelu("tanh").tolist() == x.gelu().tolist() != x.gelu("none").tolist()
+    with pytest.raises(ValueError, match="approximate='erf' is not"):
+        x.gelu(approximate="erf")
+
+
+def test_powers_of_ten_have_exact_logarithms() -> None:
+    exponents = list(range(-5, 11))
+    for dtype in (dtypes.float32, dtypes.float64):
+        powers = Tensor([10.0**n for n in exponents], dtype=dtype)
+        np.testing.assert_allclose(powers.log10().numpy(), exponents, rtol=3e-7)
 
 
 def test_the_gradient_of_copysign_turns_with_the_sign() -> None:

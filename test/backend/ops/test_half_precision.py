@@ -19,7 +19,7 @@ ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
         for name in (
             *("tanh", "erf", "sigmoid", "tan", "asinh", "sinh", "atanh", "acos", "rsqrt", "gelu"),
             *("quick_gelu", "silu", "mish", "softplus", "logsigmoid", "elu", "celu", "selu"),
-            *("hardswish", "hardsigmoid", "softsign", "leaky_relu"),
+            *("hardswish", "hardsigmoid", "softsign", "leaky_relu", "log10"),
         )
     },
     "pow": lambda x: x**3,
@@ -27,6 +27,8 @@ ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     "power of a number": lambda x: 3**x,
     "logaddexp": lambda x: x.logaddexp(x * 0.5),
     "lerp": lambda x: x.lerp(x * 2, 0.3),
+    "exact gelu": lambda x: x.gelu("none"),
+    "fmod": lambda x: x.fmod(0.75),
 }
 REDUCING: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: x.softmax(0),
@@ -38,6 +40,7 @@ REDUCING: dict[str, Callable[[Tensor], Tensor]] = {
     "mean": lambda x: x.mean(0),
     "prod": lambda x: (x * 0.5).prod(0),
     "layernorm": lambda x: x.layernorm(),
+    "normalize": lambda x: x.normalize(3),
     "batchnorm": lambda x: x.batchnorm(x[0], x[1], x[2], x[3]),
     "cross_entropy": lambda x: x.cross_entropy(Tensor.arange(8) % 5),
     "sparse": lambda x: x.sparse_categorical_crossentropy(Tensor.arange(8), label_smoothing=0.1),

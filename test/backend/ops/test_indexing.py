@@ -421,6 +421,8 @@ def test_slices_with_any_step_are_written(index: slice, place: Any) -> None:
         (([0.5],), "index tensors must be of integers"),
         (([0, 3],), "index 3 is out of range for axis 0"),
         ((..., np.array([[0], [-5]])), "index -5 is out of range for axis 1"),
+        (([0, 1], [0, 1, 2]), r"axes 0, 1: shapes \(2,\) and \(3,\) do not broadcast"),
+        ((Tensor([0, 1, 2]), Tensor([[0, 1]])), r"\(3,\) and \(1, 2\) do not broadcast"),
     ],
 )
 def test_an_index_that_does_not_fit_is_an_error(index: Any, message: str) -> None:
@@ -428,3 +430,75 @@ def test_an_index_that_does_not_fit_is_an_error(index: Any, message: str) -> Non
         Tensor.zeros(3, 4)[index]
     with pytest.raises(IndexError, match=message):
         Tensor.zeros(3, 4).contiguous()[index] = 1
+
+
+# ---- tensors as integers of Python ----
+
+
+def test_an_integer_tensor_without_axes_is_an_integer_of_python() -> None:
+    three = Tensor(3, dtype=dtypes.uint8)
+    assert list(range(three)) == [0, 1, 2]
+    assert "abcde"[three] == "d" and [0] * 5 == [0] * (three + 2).item()
+    assert np.arange(9)[: Tensor([4, 5])[0]].tolist() == [0, 1, 2, 3]
+    assert Tensor.arange(9)[: three * 2].tolist() == [0, 1, 2, 3, 4, 5]
+    for other in (Tensor([3]), Tensor(3.0), Tensor(True)):
+        with pytest.raises(TypeError, match="is not an integer"):
+            range(other)
+
+
+# ---- positions of elements that a mask selects ----
+
+MASKS = {
+    "matrix": np.array([[0, 1, 2], [3, 0, 4]]),
+    "floats": np.array([0.0, -0.0, 0.5, np.nan, -1]),
+    "bools": np.array([[True], [False]]),
+    "nothing": np.zeros((2, 3), np.int32),
+    "empty": np.zeros((0, 3), np.int32),
+    "scalar": np.array(7),
+    "zero": np.array(0),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_nonzero_has_a_row_of_positions_for_each_element_that_is_not_zero(name: str) -> None:
+    x = MASKS[name]
+    expected = np.array(np.nonzero(np.atleast_1d(x))).T[:, : x.ndim]
+    found = Tensor(x).nonzero()
+    assert found.dtype == dtypes.int32 and found.shape == expected.shape
+    np.testing.assert_array_equal(found.numpy(), expected)
+    for size in (0, 1, 3, 9):
+        filled = np.full((size, x.ndim), -7)
+        filled[: len(expected)] = expected[:size]
+        np.testing.assert_array_equal(Tensor(x).nonzero(size, -7).numpy(), filled)
+
+
+@pytest.mark.parametrize("size", [0, 2, 3, 8])
+def test_a_mask_selects_a_given_number_of_elements(size: int) -> None:
+    x = array(4, 3)
+    mask = np.array([True, False, True])
+    chosen = x[:, mask].reshape(-1)
+    expected = np.full(size, 5.5, np.float32)
+    expected[: len(chosen)] = chosen[:size]
+    found = Tensor(x).masked_select(Tensor(mask), size=size, fill_value=5.5)
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def test_a_given_number_of_elements_is_selected_in_a_capture() -> None:
+    step = TinyJit(lambda x: (x.masked_select(x > 0, size=3), x.nonzero(2)))
+    for row in ([1, -1, 2, -2], [-1, -1, -1, 4], [5, 6, 7, 8], [0, 0, 0, 0]):
+        selected, positions = step(Tensor(row).realize())
+        assert selected.tolist() == ([x for x in row if x > 0] + [0] * 3)[:3]
+        found = [i for i, x in enumerate(row) if x]
+        assert positions.flatten().tolist() == (found + [0] * 2)[:2]
+
+
+def test_the_gradient_of_selected_elements_goes_to_where_they_were() -> None:
+    x = Tensor([1.0, -2.0, 3.0, 4.0], requires_grad=True)
+    (gradient,) = x.masked_select(x > 0, size=2).mul(Tensor([5.0, 7.0])).sum().gradient(x)
+    assert gradient.tolist() == [5, 0, 7, 0]
+
+
+def test_a_number_of_elements_is_not_negative() -> None:
+    for select in (lambda x: x.nonzero(size=-1), lambda x: x.masked_select(x > 0, size=-1)):
+        with pytest.raises(ValueError, match="size=-1 must not be negative"):
+            select(Tensor([1, 2]))

@@ -6,9 +6,11 @@ import math
 from typing import Any, TypeAlias
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from test.backend.ops.oracle import arrays, compare
 from test.backend.schedule.kernel_counts import Array
 from tinygrad import Tensor
 
@@ -175,3 +177,47 @@ def test_chains_of_movement_equal_numpy(chain: list[Step], reduce: str | None) -
     elif reduce == "max" and expected.ndim and expected.shape[-1]:
         found, expected = found.max(-1), expected.max(-1)
     np.testing.assert_array_equal(found.numpy(), expected)
+
+
+# ---- movement with a formula ----
+
+
+@pytest.mark.parametrize("before", range(-4, 4))
+@pytest.mark.parametrize("after", range(-4, 4))
+def test_replicated_elements_are_those_of_the_nearest_positions(before: int, after: int) -> None:
+    size = 3 + before + after
+    x = arrays([(2, 3)])[0]
+    padding = ((0, 0), (before, after))
+    if size < 0:
+        with pytest.raises(ValueError, match=f"the axis 1 of size 3 by {before} and {after}"):
+            Tensor(x).pad(padding, mode="replicate")
+        return
+    nearest = np.clip(np.arange(size) - before, 0, 2)
+    compare([x], lambda x: x[:, nearest], lambda x: x.pad(padding, mode="replicate"))
+
+
+DIAGONALS = [(0, 0, 1), (1, 0, 1), (-1, 0, 1), (2, 1, 2), (0, -1, 0), (4, 0, 1), (-9, 0, 2)]
+
+
+@pytest.mark.parametrize("arguments", DIAGONALS, ids=str)
+def test_diagonals_of_any_matrices_of_a_tensor(arguments: tuple[int, int, int]) -> None:
+    x = arrays([(3, 4, 5)])[0]
+    compare([x], lambda x: np.diagonal(x, *arguments), lambda x: x.diagonal(*arguments))
+    offset, first, second = arguments
+    named = Tensor(x).diagonal(dim2=second, dim1=first, offset=offset)
+    np.testing.assert_array_equal(named.numpy(), np.diagonal(x, *arguments))
+
+
+def test_a_diagonal_off_the_center_is_a_view() -> None:
+    x = Tensor.zeros(2, 3, 4).contiguous().realize()
+    x.diagonal(1, 1, 2).assign(Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])).realize()
+    expected = np.zeros((2, 3, 4))
+    expected[:, [0, 1, 2], [1, 2, 3]] = [[1, 2, 3], [4, 5, 6]]
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+def test_a_diagonal_needs_two_different_axes() -> None:
+    with pytest.raises(ValueError, match=r"diagonal takes matrices, not shape \(3,\)"):
+        Tensor.ones(3).diagonal()
+    with pytest.raises(ValueError, match="dim1=1 and dim2=-1 are one axis"):
+        Tensor.ones(3, 3).diagonal(dim1=1, dim2=-1)

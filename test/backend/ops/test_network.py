@@ -242,6 +242,29 @@ def test_nll_loss_of_stored_log_probabilities_reads_those_of_the_targets() -> No
 # ---- normalization and attention ----
 
 
+@pytest.mark.parametrize("p", [0, 0.5, 1, 2, 3, np.inf])
+def test_normalize_divides_vectors_by_their_norm(p: float) -> None:
+    def expected(x: Array) -> Array:
+        return x / np.linalg.norm(x, p, axis=1, keepdims=True)
+
+    compare(arrays([(3, 5)], 0.3, 2), expected, lambda x: x.normalize(p), gradient=p != np.inf)
+    compare(arrays([(3, 5)], 0.3, 2), lambda x: expected(x.T).T, lambda x: x.normalize(p, dim=0))
+
+
+@pytest.mark.parametrize("p", [0.5, 1, 2, 3, np.inf])
+def test_vectors_of_zeros_stay_zeros_and_have_finite_gradients(p: float) -> None:
+    x = Tensor([[0.0, 0.0], [3.0, 0.0]], requires_grad=True)
+    y = x.normalize(p, eps=0.5)
+    assert y.tolist() == [[0, 0], [1, 0]]
+    (gradient,) = y.sum().gradient(x)
+    assert gradient[0].tolist() == [2, 2] and np.isfinite(gradient.numpy()).all()
+
+
+def test_a_norm_is_nonnegative_and_of_a_number() -> None:
+    with pytest.raises(ValueError, match=r"p=-1 must be nonnegative"):
+        Tensor.ones(2, 2).normalize(-1)
+
+
 def normalized(x: Array, axes: Any) -> Array:
     centered = x - x.mean(axes, keepdims=True)
     return centered / np.sqrt((centered**2).mean(axes, keepdims=True) + 1e-5)

@@ -592,6 +592,8 @@ UNFIT: dict[str, tuple[Callable[[], Any], str]] = {
     "negative": (lambda: Tensor.randperm(-1), "-1 is not a size"),
     "no axis": (Tensor.glorot_uniform, r"with axes.*\(\)"),
     "chance": (lambda: Tensor.ones(3).dropout(-0.1), "p=-0.1 is not within 0 to 1"),
+    "deviation": (lambda: Tensor.normal(3, std=-1.0), "std=-1.0 must be nonnegative"),
+    "deviation of nan": (lambda: Tensor.normal(3, std=math.nan), "std=nan must be nonnegative"),
     "normal": (lambda: Tensor.rand(2, dtype=dtypes.bool), "rand returns floats, not dtypes.bool"),
 }
 

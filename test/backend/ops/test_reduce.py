@@ -442,6 +442,20 @@ def test_of_equal_numbers_the_last_has_the_gradient_of_cummax(length: int) -> No
         np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
 
 
+def running_minimum(x: Array) -> tuple[Array, Array]:
+    """The cumulative minimum along axis 0, and the first position of each minimum."""
+    positions = [x[: i + 1].argmin(0) for i in range(len(x))]
+    return np.minimum.accumulate(x, 0), np.stack(positions).astype(np.int32)
+
+
+def test_cummin() -> None:
+    function = lambda x: x.cummin(0)  # noqa: E731
+    compare(arrays([(7, 2)]), running_minimum, function, second=True)
+    integers = np.round(arrays([(40, 2)])[0] * 3)
+    for x in (integers.astype(np.int32), integers.astype(np.uint8), integers > 0, WITH_NAN):
+        compare([x], running_minimum, function, gradient=False)
+
+
 def test_cummax_of_a_scalar_and_of_no_elements() -> None:
     assert [x.tolist() for x in Tensor(2.5).cummax()] == [2.5, 0]
     assert [x.tolist() for x in Tensor.zeros(0, 2).cummax()] == [[], []]

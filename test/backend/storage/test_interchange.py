@@ -20,8 +20,10 @@ NARROW = {
     dtypes.bfloat16: ml_dtypes.bfloat16,
     dtypes.fp8e4m3: ml_dtypes.float8_e4m3fn,
     dtypes.fp8e5m2: ml_dtypes.float8_e5m2,
+    dtypes.fp8e4m3fnuz: ml_dtypes.float8_e4m3fnuz,
+    dtypes.fp8e5m2fnuz: ml_dtypes.float8_e5m2fnuz,
 }
-TORCH_NAMES = {dtypes.fp8e4m3: "float8_e4m3fn", dtypes.fp8e5m2: "float8_e5m2"}
+TORCH_NAMES = {dtypes.fp8e4m3: "float8_e4m3fn"} | {x: x.name for x in dtypes.fp8s[1:]}
 
 
 def address(tensor: Tensor) -> int:
@@ -86,8 +88,8 @@ def test_bytes_are_raw_elements(dtype: DType) -> None:
         (lambda: Tensor(["1"], dtype=dtypes.float), ValueError, "no dtype for '1' of type str"),
         (lambda: Tensor([None]), ValueError, "no dtype for None"),
         (lambda: Tensor([[1, 2], [3]]), ValueError, "inhomogeneous"),
-        (lambda: Tensor([2**40]), ValueError, "out of bounds for int32"),
-        (lambda: Tensor(2**40), ValueError, "does not fit dtypes.int; give a dtype"),
+        (lambda: Tensor([2**40]), ValueError, "does not fit dtypes.int; pass dtype=dtypes.int64"),
+        (lambda: Tensor(2**40), ValueError, "pass dtype=dtypes.int64"),
         (lambda: Tensor(b"123", dtype=dtypes.int), ValueError, "3 bytes are not a multiple"),
         (lambda: Tensor([Tensor(1), Tensor(2)]), TypeError, r"use Tensor\.stack"),
         (lambda: Tensor(np.array(["a"])), TypeError, "no dtype for numpy's str"),

@@ -15,7 +15,7 @@ import pytest
 
 from test.devices import DEVICE, device_names, nth, only_cpu
 from test.threads import in_threads
-from tinygrad import GlobalCounters, Sharding, Tensor, TinyJit, dtypes
+from tinygrad import CommTrace, GlobalCounters, Sharding, Tensor, TinyJit, dtypes
 from tinygrad.sharding import ShardingError
 from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.uop import Ops
@@ -389,6 +389,20 @@ def test_clones_do_not_alias(place: Any) -> None:
     a.assign(a + 1).realize()
     assert (a.tolist(), b.tolist(), x.tolist()) == ([2, 3], [1, 2], [1, 2])
     assert a.device == x.device
+
+
+def test_a_clone_elsewhere_is_sent_once_and_does_not_alias(place: Any) -> None:
+    x = stored([1.0, 2.0])
+    x.grad = stored([5.0, 6.0])
+    kept = x.clone(device=place)
+    assert kept.grad is not None and kept.grad.device == kept.device == place
+    with CommTrace() as trace:
+        copy = x.detach().clone(place).realize()
+    assert len(trace.records) == (0 if place == DEVICE else 1)
+    copy.assign(copy + 1).realize()
+    x.assign(x * 10).realize()
+    assert (copy.tolist(), x.tolist(), kept.tolist()) == ([2, 3], [10, 20], [1, 2])
+    assert (kept.grad * 1).tolist() == [5, 6]
 
 
 def test_replace_changes_what_a_tensor_is() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test.devices import nth
+from test.devices import device_names, nth
 from test.sharding.common import (
     DEVICES,
     GRID,
@@ -67,6 +67,10 @@ MOVEMENTS: dict[str, Program] = {
     "diag": lambda x: x[0].diag(),
     "bitcast": lambda x: x.detach().bitcast(dtypes.int).bitcast(dtypes.float),
     "diagonal": lambda x: x[:8, :8].diagonal(),
+    "a diagonal off the center": lambda x: x.reshape(2, 4, 12).diagonal(-2, 2, 1),
+    "pad replicate": lambda x: x.pad((-2, 3, 2, -3), mode="replicate"),
+    "fmod": lambda x: x.fmod(0.7),
+    "exact gelu": lambda x: x.gelu("none").usum(x, 1),
     "masked_fill": lambda x: x.masked_fill(x > 0, -1.0),
     "unflatten": lambda x: x.unflatten(1, (3, 4)),
 }
@@ -75,6 +79,7 @@ REDUCTIONS: dict[str, Program] = {
     "cumsum 0": lambda x: x.cumsum(0),
     "cumsum 1": lambda x: x.cumsum(1),
     "cummax": lambda x: x.cummax(0)[0],
+    "cummin": lambda x: x.cummin(1)[0],
     "logcumsumexp": lambda x: x.logcumsumexp(1),
     "softmax 0": lambda x: x.softmax(0),
     "softmax 1": lambda x: x.softmax(1),
@@ -85,6 +90,8 @@ REDUCTIONS: dict[str, Program] = {
     "max 0": lambda x: x.max(0),
     "max": lambda x: x.max(),
     "layernorm": lambda x: x.layernorm(),
+    "normalize": lambda x: x.normalize(),
+    "normalize by the third power": lambda x: x.normalize(3, dim=0),
     "argmax": lambda x: x.argmax(0),
     "argmax of all": lambda x: x.argmax(),
     "einsum": lambda x: Tensor.einsum("ij,kj->ik", x, x * 0.5),
@@ -106,6 +113,8 @@ INDEXING: dict[str, Program] = {
     "elements by tensors": lambda x: x[rows(x, 1, 7), rows(x, 2, 5)],
     "rows by a matrix": lambda x: x[rows(x, [1, 7, 3], [0, 0, 2])],
     "rows by a list": lambda x: x[[3, 1]],
+    "masked_select of a size": lambda x: x.masked_select(x.detach() > 0, size=60),
+    "nonzero of a size": lambda x: (x.detach() > 0).nonzero(60, -1),
     "gather 0": lambda x: x.gather(0, rows(x, [0, 3, 7, 1])),
     "gather 1": lambda x: x.gather(1, rows(x, [0, 3], [7, 1], [11, 4])),
     "scatter": lambda x: x.scatter(0, rows(x, [0, 3, 7, 1]), x[:1, :4] * 5),
@@ -132,6 +141,14 @@ IMAGES: dict[str, Program] = {
 @pytest.mark.parametrize("name", MOVEMENTS)
 def test_movement_of_a_sharded_tensor_is_that_on_one_device(name: str, layout: Sharding) -> None:
     assert_same_as_on_one_device(MOVEMENTS[name], [array(8, 12)], [layout])
+
+
+@pytest.mark.parametrize("axes", [(0, 1, None), (1, 0, None), (None, 1, 0)], ids=str)
+def test_reflections_along_both_axes_of_a_mesh_with_replicas(axes: tuple[int | None, ...]) -> None:
+    layout = on(axes, (2, 2, 2), devices=device_names(8))
+    assert_same_as_on_one_device(
+        lambda x: x.pad((2, 1, 0, 3), mode="reflect"), [array(8, 12)], [layout]
+    )
 
 
 @pytest.mark.sample(18)
@@ -162,6 +179,7 @@ def test_masked_select_of_a_sharded_tensor_is_that_of_numpy(layout: Sharding) ->
     value = array(8, 12)
     x = placed(value, layout)
     np.testing.assert_array_equal(x.masked_select(x > 0).numpy(), value[value > 0])
+    np.testing.assert_array_equal((x > 0).nonzero().numpy(), np.argwhere(value > 0))
 
 
 WRITES: dict[str, tuple[Any, Program]] = {

@@ -219,6 +219,8 @@ def test_loop_invariant_reciprocal_stays_outside_of_the_loop() -> None:
 ML_TYPES = {
     dtypes.fp8e4m3: ml_dtypes.float8_e4m3fn,
     dtypes.fp8e5m2: ml_dtypes.float8_e5m2,
+    dtypes.fp8e4m3fnuz: ml_dtypes.float8_e4m3fnuz,
+    dtypes.fp8e5m2fnuz: ml_dtypes.float8_e5m2fnuz,
     dtypes.bfloat16: ml_dtypes.bfloat16,
     dtypes.float16: np.float16,
 }

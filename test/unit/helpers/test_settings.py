@@ -14,6 +14,7 @@ import pytest
 from tinygrad.settings import (
     CACHEDIR,
     CPU_COUNT,
+    CPU_LLVM,
     DEBUG,
     DEV,
     JIT,
@@ -23,6 +24,7 @@ from tinygrad.settings import (
     ContextVar,
     SettingError,
     cache_directory,
+    compiles_with_llvm,
     getenv,
     requested_device,
     settings_page,
@@ -202,6 +204,15 @@ def test_the_default_device_can_be_set_in_two_ways(monkeypatch):
             requested_device(known)
     with Context(DEV="NULL"):
         assert requested_device(known) == DEV.value == "NULL"
+
+
+def test_the_default_device_names_the_renderer_of_the_cpu():
+    for device, is_llvm in {"CPU:LLVM": True, "cpu:clang": False}.items():
+        with Context(DEV=device):
+            assert requested_device(("CPU",)) == "CPU" and compiles_with_llvm() is is_llvm
+    for device in ("CPU", "CPU:1", "CUDA:PTX", ""):
+        with Context(DEV=device):
+            assert requested_device(()) == device and compiles_with_llvm() is bool(CPU_LLVM)
 
 
 def test_thread_count_is_the_setting_or_the_available_cores():

@@ -109,6 +109,40 @@ VALID = gguf_file(
 # ---- valid files ----
 
 
+def split_file(position: int, count: int, *names: str) -> bytes:
+    """One part of a model that was split, with a tensor of ones for each name."""
+    parts = [Part(name, (2,), F32_DATA, 32 * i) for i, name in enumerate(names)]
+    ones = np.ones(2, np.float32).tobytes().ljust(32, b"\0")
+    counts = {"split.no": position, "split.count": count, "split.tensors.count": 3}
+    metadata = [(key, number(U16, value)) for key, value in counts.items()]
+    return gguf_file(metadata, parts, ones * len(names))
+
+
+def test_any_part_of_a_split_model_on_disk_gives_all_of_its_tensors(tmp_path: Path) -> None:
+    names = [["a", "b"], ["c"]]
+    paths = [tmp_path / f"llm-{i:05}-of-00002.gguf" for i in (1, 2)]
+    for i, path in enumerate(paths):
+        path.write_bytes(split_file(i, 2, *names[i]))
+    for path in paths:
+        metadata, tensors = gguf_load(path)
+        assert metadata["split.no"] == 0 and set(tensors) == {"a", "b", "c"}
+        assert all(x.tolist() == [1, 1] for x in tensors.values())
+    assert set(gguf_load(Tensor(paths[0].read_bytes()))[1]) == {"a", "b"}
+
+
+def test_a_split_model_without_all_of_its_parts_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "llm-00001-of-00002.gguf"
+    path.write_bytes(split_file(0, 2, "a", "b"))
+    with pytest.raises(FileNotFoundError, match="llm-00002-of-00002.gguf"):
+        gguf_load(path)
+    (tmp_path / "llm-00002-of-00002.gguf").write_bytes(split_file(1, 2, "b"))
+    with pytest.raises(FileFormatError, match="the files are not of one model"):
+        gguf_load(path)
+    path.rename(tmp_path / "llm.gguf")
+    with pytest.raises(FileFormatError, match="a model of 2 files, of which 1 are there"):
+        gguf_load(tmp_path / "llm.gguf")
+
+
 @pytest.mark.parametrize("version", [2, 3])
 def test_every_type_of_metadata_is_read(version: int):
     metadata = {

@@ -231,7 +231,7 @@ def test_loaded_tensors_stay_in_the_file_until_used(tmp_path):
     assert (loaded.to("CPU") + 1).tolist() == [2.0, 3.0]
 
 
-@pytest.mark.parametrize("dtype", [dtypes.half, dtypes.bfloat16, dtypes.fp8e4m3, dtypes.bool])
+@pytest.mark.parametrize("dtype", [dtypes.half, dtypes.bfloat16, *dtypes.fp8s, dtypes.bool])
 def test_narrow_types_keep_their_bits(tmp_path, dtype):
     tensor = Tensor([0.0, 1.0, -0.5, 3.0] if dtype is not dtypes.bool else [True, False])
     tensor = tensor.cast(dtype)

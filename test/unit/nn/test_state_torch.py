@@ -71,7 +71,11 @@ def test_a_tensor_has_its_type_shape_and_values_and_stays_in_the_file(load, make
 @both_formats
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("float8_e4m3fn", dtypes.fp8e4m3), ("float8_e5m2", dtypes.fp8e5m2), ("uint8", dtypes.uint8)],
+    [
+        ("float8_e4m3fn", dtypes.fp8e4m3),
+        ("float8_e5m2fnuz", dtypes.fp8e5m2fnuz),
+        ("uint8", dtypes.uint8),
+    ],
 )
 def test_types_without_a_storage_class_are_named_by_the_tensor(load, make, name, dtype):
     expected = Tensor([1.0, 2.0, 0.5]).cast(dtype)

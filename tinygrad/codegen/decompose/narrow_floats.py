@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from tinygrad.codegen.decompose.float_math import splat_value
 from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
-from tinygrad.dtype.float_format import BFLOAT16, FLOAT16, FP8E4M3, FP8E5M2, FloatFormat
+from tinygrad.dtype.float_format import BFLOAT16, FloatFormat
+from tinygrad.dtype.values import FORMATS
 from tinygrad.renderer import pointer_of
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
@@ -24,14 +25,9 @@ from tinygrad.uop.rewrite import PatternMatcher
 from tinygrad.uop.upat import UPat
 
 NARROW = (*dtypes.fp8s, dtypes.float16, dtypes.bfloat16)
-FORMATS = {
-    dtypes.fp8e4m3: FP8E4M3,
-    dtypes.fp8e5m2: FP8E5M2,
-    dtypes.float16: FLOAT16,
-    dtypes.bfloat16: BFLOAT16,
-}
 STORAGE = {8: dtypes.uint8, 16: dtypes.uint16}
 FLOAT32_INFINITY = 0x7F80_0000
+FLOAT32_MINUS_NAN = 0xFFC0_0000
 FLOAT32_MANTISSA = 23
 FLOAT32_BIAS = 127
 
@@ -146,6 +142,9 @@ def _is_exact(u: UOp) -> bool:
     """Whether a narrow dtype represents the result of an op on numbers of that dtype."""
     if u.op is Ops.REDUCE:
         return u.arg is Ops.MAX
+    if FORMATS[u.dtype.scalar()].is_fnuz:
+        # other ops of these give -0.0, which it lacks
+        return u.op is Ops.MAX
     return u.op in _EXACT or (u.op is Ops.MUL and any(splat_value(x) == -1 for x in u.src))
 
 
@@ -166,6 +165,8 @@ def decode(bits: UOp, form: FloatFormat) -> UOp:
     finite = (magnitude < (1 << form.mantissa_bits)).where(subnormal, normal)
     is_finite = magnitude < form.overflow_bits
     result = is_finite.where(finite, finite | FLOAT32_INFINITY) | sign
+    if form.is_fnuz:
+        result = wide.eq(form.nan_bits).where(wide.const_like(FLOAT32_MINUS_NAN), result)
     return result.bitcast(float32)
 
 
@@ -183,6 +184,8 @@ def encode(x: UOp, form: FloatFormat) -> UOp:
         result = magnitude.eq(FLOAT32_INFINITY).where(infinity, result)
     first_nan = FLOAT32_INFINITY + form.has_infinity
     result = (magnitude < first_nan).where(result, bits.const_like(form.nan_bits))
+    if form.is_fnuz:
+        sign = result.eq(0).where(sign.const_like(0), sign)
     return (result | sign).cast(STORAGE[form.total_bits])
 
 

@@ -7,6 +7,7 @@ for an integer that the dtype cannot hold. Output: tensors of the broadcast shap
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Self
 
 from tinygrad.dtype import dtypes, least_upper_dtype, least_upper_float
@@ -17,6 +18,7 @@ from tinygrad.mixin.elementwise.division import (
     floor_division,
     floor_division_of_floats,
     gradient_of_remainder,
+    gradient_of_truncated_remainder,
     quotient,
 )
 from tinygrad.mixin.elementwise.powers import constant_power, integer_power
@@ -218,6 +220,18 @@ class ArithmeticMixin(TensorCore):
         remainder = differs.where(rest + b, rest)
         return self._result(with_gradient(remainder, gradient_of_remainder, a, b), x)
 
+    def fmod(self, x: Any, reverse: bool = False) -> Self:
+        """Remainder of the division that rounds toward zero, with the sign of `self`, as in C.
+
+        >>> Tensor([-4, 7, 5, -7]).fmod(Tensor([2, -3, 8, 3])).tolist()
+        [0, 1, 5, -1]
+        """
+        a, b = self._operands(x, reverse, "MOD")
+        rest = a.alu(Ops.MOD, b)
+        if dtypes.is_float(a.dtype):
+            rest = with_gradient(rest, gradient_of_truncated_remainder, a, b)
+        return self._result(rest, x)
+
     @in_float32
     def pow(self, x: Any, reverse: bool = False) -> Self:
         """Power: `self ** x`. Integers to an integer power are integers, and wrap around.
@@ -249,6 +263,24 @@ class ArithmeticMixin(TensorCore):
         [1, 0, -2]
         """
         return self.logical_not() if self.dtype is dtypes.bool else self.mul(-1)
+
+    # ---- several operands ----
+
+    def usum(self, *others: Any) -> Self:
+        """The sum of this tensor and all `others`, elementwise; of bools, whether any is true.
+
+        >>> Tensor([1, 2]).usum(Tensor([3, 4]), 5).tolist()
+        [9, 11]
+        """
+        return functools.reduce(lambda x, y: x.add(y), others, self._derive(self.uop))
+
+    def uprod(self, *others: Any) -> Self:
+        """The product of this tensor and all `others`, elementwise; of bools, whether all are true.
+
+        >>> Tensor([1, 2]).uprod(Tensor([3, 4]), 5).tolist()
+        [15, 40]
+        """
+        return functools.reduce(lambda x, y: x.mul(y), others, self._derive(self.uop))
 
     # ---- bitwise ----
 

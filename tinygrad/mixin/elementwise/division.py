@@ -45,6 +45,16 @@ def gradient_of_remainder(gradient: UOp, _: UOp, a: UOp, b: UOp) -> tuple[UOp, U
     return gradient, gradient * floor_division_of_floats(a, b) * const_node(-1, a.dtype)
 
 
+def gradient_of_truncated_remainder(gradient: UOp, node: UOp, a: UOp, b: UOp) -> tuple[UOp, UOp]:
+    """The gradient rule of `a - trunc(a / b) * b`. Truncation is one above the floor where a
+    remainder is left and the signs differ.
+    """
+    zero, one = const_node(0, a.dtype), const_node(1, a.dtype)
+    above = node.ne(zero) & (a < zero).ne(b < zero)
+    whole = floor_division_of_floats(a, b) + above.where(one, zero)
+    return gradient, gradient * whole * const_node(-1, a.dtype)
+
+
 def floor_division_of_floats(a: UOp, b: UOp) -> UOp:
     """Floats divided and rounded down, as in Python: exact, by the remainder. NaN if `a` is
     infinite; division by zero gives an infinity or NaN. The gradient is 0.

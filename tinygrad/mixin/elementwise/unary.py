@@ -110,6 +110,15 @@ class ElementwiseMixin(OperatorMixin):
         return self._unary(Ops.LOG2)
 
     @in_float32
+    def log10(self) -> Self:
+        """Base-10 logarithm.
+
+        >>> Tensor([1.0, 1000.0]).log10().tolist()
+        [0.0, 3.0]
+        """
+        return self.log() * math.log10(math.e)
+
+    @in_float32
     def logaddexp(self, other: Any) -> Self:
         """Logarithm of the sum of exponentials of both, without overflow.
 

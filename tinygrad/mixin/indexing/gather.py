@@ -11,12 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, cast
 
-from tinygrad.dtype import dtypes, sum_acc_dtype
+from tinygrad.dtype import ConstType, dtypes, sum_acc_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import argsort, prod
 from tinygrad.mixin.core import TensorCore, check_tensors
 from tinygrad.mixin.elementwise.arithmetic import reverse_order
 from tinygrad.mixin.indexing.getitem import IndexingMixin
+from tinygrad.mixin.reduction.cumulative import CumulativeMixin
 from tinygrad.uop import Ops
 from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.ops import resolve, sint
@@ -82,8 +83,8 @@ class GatherRows:
         return self.merge(inside.where(position, -1))
 
 
-class GatherMixin(IndexingMixin):
-    """`gather`, `scatter`, `one_hot`, `masked_select`."""
+class GatherMixin(IndexingMixin, CumulativeMixin):
+    """`gather`, `scatter`, `one_hot`, `masked_select`, `nonzero`."""
 
     __slots__ = ()
 
@@ -246,24 +247,64 @@ class GatherMixin(IndexingMixin):
         class_numbers = self.arange(count).reshape((1,) * self.ndim + (count,))
         return self.unsqueeze(-1).eq(class_numbers).where(1, 0)
 
-    def masked_select(self, mask: Self) -> Self:
-        """The elements where `mask`, broadcast, is true, as a vector. Computes the mask at once.
+    def masked_select(self, mask: Self, size: int | None = None, fill_value: ConstType = 0) -> Self:
+        """The elements where `mask`, broadcast, is true, as a vector.
 
-        Raises RuntimeError unless the dtype of the mask is bool.
+        Computes the mask at once, unless `size` is given: then the result has that size, cut off or
+        filled with `fill_value`, and is lazy. Raises RuntimeError unless the dtype of the mask is
+        bool.
 
         >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True])).tolist()
         [1, 3]
+        >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True]), size=4).tolist()
+        [1, 3, 0, 0]
         """
-        import numpy as np
-
         check_tensors("masked_select", mask=mask)
         if mask.dtype is not dtypes.bool:
             raise ArgumentError(
                 f"masked_select takes a mask of bools, not {mask.dtype}; pass mask != 0"
             )
-        # the size of the result depends on the values
-        chosen = np.flatnonzero(mask._broadcast_to(self.shape).numpy()).astype(np.int32)
-        return self.flatten()[chosen]
+        chosen = mask._broadcast_to(self.shape)._true_positions("masked_select", size)
+        found = self.flatten()._gather_last(chosen)
+        return found if size is None else (chosen < 0).where(fill_value, found)
+
+    def nonzero(self, size: int | None = None, fill_value: int = 0) -> Self:
+        """The index of each element that is not 0, in rows of shape (n, ndim), as int32.
+
+        Computes the tensor at once, unless `size` is given: then there are that many rows, cut off
+        or filled with `fill_value`, and they are lazy. Raises ValueError for a negative size.
+
+        >>> Tensor([[1, 0], [2, 3]]).nonzero().tolist()
+        [[0, 0], [1, 0], [1, 1]]
+        >>> Tensor([0, 5, 0]).nonzero(size=2, fill_value=-1).tolist()
+        [[1], [-1]]
+        """
+        chosen = self.ne(0)._true_positions("nonzero", size)
+        columns = []
+        for axis in range(self.ndim):
+            inner = prod(self.shape[axis + 1 :])
+            columns.append(chosen.idiv(inner).mod(self.shape[axis]))
+        if not columns:
+            return chosen.reshape(-1, 1).shrink((None, (0, 0)))
+        rows = columns[0].stack(columns[1:], dim=-1)
+        return rows if size is None else (chosen < 0).unsqueeze(-1).where(fill_value, rows)
+
+    def _true_positions(self, op: str, size: int | None) -> Self:
+        """The positions of the true elements of this flattened mask: all, computed at once, or
+        `size` of them, negative past the last.
+        """
+        mask = self.flatten()
+        is_long = resolve(mask.shape[0] > dtypes.max(dtypes.int32))
+        dtype = dtypes.int64 if is_long else dtypes.int32
+        if size is None:
+            import numpy as np
+
+            return self._from_host(np.flatnonzero(mask.numpy()), dtype)
+        size = integer_argument(op, "size", size)
+        if size < 0:
+            raise ArgumentError(f"{op}: size={size} must not be negative")
+        rank = mask.cast(dtype).cumsum() - 1
+        return mask.where(rank, -1)._last_writer(size)
 
 
 def _with_size(shape: tuple[sint, ...], axis: int, size: sint) -> tuple[sint, ...]:

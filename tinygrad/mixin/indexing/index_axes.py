@@ -14,8 +14,8 @@ from typing import Any
 
 from tinygrad.helpers import argsort
 from tinygrad.mixin.core import TensorCore
+from tinygrad.mixin.indexing.index_view import common_shape
 from tinygrad.uop import Ops
-from tinygrad.uop.broadcast import broadcast_shape
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.propagation.device_rules import is_placement
 
@@ -37,7 +37,7 @@ class IndexAxes:
     @classmethod
     def of(cls, shape: tuple[sint, ...], tensors: Mapping[int, TensorCore]) -> IndexAxes:
         """The roles of the axes of a tensor of `shape` with these index tensors, by axis."""
-        common = broadcast_shape(*(x.shape for x in tensors.values()))
+        common = common_shape(tensors)
         batched: dict[int, int] = {}
         for dim in sorted(tensors):
             x = tensors[dim]

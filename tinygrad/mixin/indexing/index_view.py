@@ -6,6 +6,7 @@ IndexError, TypeError or ValueError for an item that is no index of its axis.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,11 +76,21 @@ def indexed_shape(shape: tuple[sint, ...], tensors: dict[int, Any]) -> tuple[sin
     """The shape after indexing a view of `shape` by tensors."""
     if not tensors:
         return shape
-    common = broadcast_shape(*(t.shape for t in tensors.values()))
+    common = common_shape(tensors)
     dims = sorted(tensors)
     rest = [size for i, size in enumerate(shape) if i not in tensors]
     at = dims[0] if are_adjacent(dims) else 0
     return (*rest[:at], *common, *rest[at:])
+
+
+def common_shape(tensors: Mapping[int, TensorCore]) -> tuple[sint, ...]:
+    """The shape of index tensors that broadcast to each other. Raises IndexError for others."""
+    try:
+        return broadcast_shape(*(t.shape for t in tensors.values()))
+    except ArgumentError as error:
+        raise ArgumentIndexError(
+            f"the index tensors of axes {', '.join(map(str, tensors))}: {error}"
+        ) from None
 
 
 def is_array(item: Any) -> bool:

@@ -12,7 +12,6 @@ from tinygrad.errors import ArgumentError
 from tinygrad.execution.capture import check_readable
 from tinygrad.mixin.memory.storage import StorageMixin
 from tinygrad.mixin.reduction.reduce import ReduceMixin
-from tinygrad.mixin.sharding.placement import PlacementMixin
 from tinygrad.sharding import Sharding
 from tinygrad.storage.files import as_range_of_file
 from tinygrad.storage.host.values import bound_size, read_array
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import numpy
 
 
-class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
+class ConversionMixin(ReduceMixin, StorageMixin):
     """`numpy`, `data`, `item`, `tolist`, `allclose`, `float()`, `int()`, `bool()`, `format()`."""
 
     __slots__ = ()
@@ -109,6 +108,18 @@ class ConversionMixin(ReduceMixin, StorageMixin, PlacementMixin):
         return int(self.item())
 
     __trunc__ = __int__
+
+    def __index__(self) -> int:
+        """The number of an integer tensor without axes, as for `range` and positions in lists.
+
+        Raises TypeError for any other tensor.
+        """
+        if self.shape or not dtypes.is_int(self.dtype):
+            raise TypeError(
+                f"a tensor of {self.dtype} and shape {self.shape} is not an integer; an integer "
+                "tensor without axes is one"
+            )
+        return int(self.item())
 
     def __float__(self) -> float:
         """The only element. Raises ValueError for other sizes."""

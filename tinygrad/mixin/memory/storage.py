@@ -12,7 +12,7 @@ from tinygrad.device import Device
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import GlobalCounters
 from tinygrad.mixin.core import check_tensors
-from tinygrad.mixin.creation import CreationMixin
+from tinygrad.mixin.sharding.placement import PlacementMixin
 from tinygrad.sharding import Sharding, ShardingError
 from tinygrad.sharding.local_devices import current_local_devices
 from tinygrad.storage.assignment import assign, value_to_write
@@ -25,7 +25,7 @@ from tinygrad.storage.realization import realize_all, schedule_all
 from tinygrad.storage.views import is_constant
 from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node
-from tinygrad.uop.device_value import device_names, is_file
+from tinygrad.uop.device_value import DeviceLike, device_names, is_file
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import computing_device, off_file
 from tinygrad.uop.sint import same_size
@@ -33,7 +33,7 @@ from tinygrad.uop.sint import same_size
 _COUNTED = ("kernel_count", "global_ops", "global_mem", "time_sum_s", "bytes_moved")
 
 
-class StorageMixin(CreationMixin):
+class StorageMixin(PlacementMixin):
     """`realize`, `contiguous`, `clone`, `replace`, `assign`."""
 
     __slots__ = ()
@@ -104,15 +104,19 @@ class StorageMixin(CreationMixin):
         """
         return self._derive(self.uop.contiguous_backward())
 
-    def clone(self) -> Self:
-        """A copy in memory of its own.
+    def clone(self, device: DeviceLike = None) -> Self:
+        """A copy in memory of its own, on the same device or another one.
 
         >>> Tensor([1, 2]).clone().tolist()
         [1, 2]
+        >>> Tensor([1, 2]).clone(device="CPU:1").device
+        'CPU:1'
         """
-        copy = self._derive(in_own_memory(self.uop))
+        moved = self if device is None else self.to(device)
+        is_written = moved is not self and is_file(moved.device)
+        copy = moved if is_written else moved._derive(in_own_memory(moved.uop))
         if self.grad is not None:
-            copy.grad = self.grad.clone()
+            copy.grad = self.grad.clone(device)
         return copy
 
     # ---- assignment ----

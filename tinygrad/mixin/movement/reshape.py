@@ -63,7 +63,7 @@ class MovementMixin(TensorCore):
             raise ArgumentError(
                 f"reshape {format_shape(old)} -> {format_shape(new)}: "
                 f"{format_shape((prod(old),))[1:-2]} elements are not "
-                f"{format_shape((prod(new),))[1:-2]}"
+                f"{format_shape((prod(new),))[1:-2]}{_hint_to_shrink(old)}"
             )
         return self._view(self.uop.reshape(new), Ops.RESHAPE, new)
 
@@ -359,6 +359,14 @@ def _kept_size(old: SymbolicShape, new: tuple[Any, ...], axis: int) -> sint:
             f"reshape {old} -> {new}: there is no axis {axis} whose size None keeps"
         )
     return old[axis]
+
+
+def _hint_to_shrink(shape: SymbolicShape) -> str:
+    """For an error: how to get a known size from one that holds for all values of a Variable."""
+    if all_int(shape) or not all(isinstance(s, int) or _is_bound(s) for s in shape):
+        return ""
+    sizes = ", ".join(str(bound_size(s)) for s in shape)
+    return f" for all values of the Variables; make the sizes known first: .shrink_to({sizes})"
 
 
 def _is_bound(size: UOp) -> bool:

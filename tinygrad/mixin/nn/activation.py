@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Self
 
+from tinygrad.errors import ArgumentError
 from tinygrad.mixin.elementwise.unary import ElementwiseMixin
 from tinygrad.mixin.precision import in_float32
 from tinygrad.uop import Ops
@@ -152,14 +153,19 @@ class ActivationMixin(ElementwiseMixin):
         return self.swish()
 
     @in_float32
-    def gelu(self) -> Self:
-        """Gaussian error linear unit, in the tanh approximation (arXiv:1606.08415).
+    def gelu(self, approximate: str = "tanh") -> Self:
+        """Gaussian error linear unit, in the tanh approximation (arXiv:1606.08415), or exact for
+        `approximate="none"`. Raises ValueError for another one.
 
         >>> Tensor([0.0]).gelu().tolist()
         [0.0]
         """
-        # (1 + tanh(u)) / 2 is the sigmoid of 2u; the cube does not overflow
+        if approximate not in ("tanh", "none"):
+            raise ArgumentError(f'gelu: approximate={approximate!r} is not "tanh" or "none"')
         x = self._as_float()
+        if approximate == "none":
+            return x * 0.5 * (1 + (x * math.sqrt(0.5)).erf())
+        # (1 + tanh(u)) / 2 is the sigmoid of 2u; the cube does not overflow
         square = x * x
         square = (square > 1e3).where(1e3, square)
         return x * (2 * math.sqrt(2 / math.pi) * (x * (1 + 0.044715 * square))).sigmoid()

@@ -5,6 +5,7 @@ Input: tensors. Output: tensors of the same shape.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Self
 
@@ -13,12 +14,12 @@ from tinygrad.helpers import prod
 from tinygrad.mixin.linalg.matmul import MatmulMixin
 from tinygrad.mixin.precision import in_float32
 from tinygrad.mixin.reduction.reduce import Axis
-from tinygrad.uop.arguments import integer_argument
+from tinygrad.uop.arguments import integer_argument, number_argument
 from tinygrad.uop.sint import same_size
 
 
 class NormalizationMixin(MatmulMixin):
-    """`layernorm`, `batchnorm`, `newton_schulz`."""
+    """`layernorm`, `batchnorm`, `normalize`, `newton_schulz`."""
 
     __slots__ = ()
 
@@ -65,6 +66,39 @@ class NormalizationMixin(MatmulMixin):
         scale = invstd.reshape(shape) if invstd.ndim == len(axes) else invstd
         result = centered.mul(scale)
         return result if bias is None else result + bias.reshape(shape)
+
+    @in_float32
+    def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
+        """Vectors along `dim`, divided by their p-norm, or by `eps` if that is larger.
+
+        `p` is a nonnegative number or infinity. Raises ValueError for another one.
+
+        >>> Tensor([[3.0, 4.0], [0.0, 0.0]]).normalize().tolist()
+        [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+        """
+        p = number_argument("normalize", "p", p)
+        if not p >= 0:
+            raise ArgumentError(f"normalize: p={p} must be nonnegative")
+        x = self._as_float()
+        return x / x._norm(float(p), dim).maximum(eps)
+
+    def _norm(self, p: float, dim: int) -> Self:
+        """The p-norms of vectors along an axis, which is kept; the gradient of a norm of 0 is 0."""
+        if p == 0:
+            return self.ne(0).cast(self.dtype).sum(dim, keepdim=True)
+        size = self.abs()
+        if p == math.inf:
+            return size.max(dim, keepdim=True)
+        if p == 1:
+            return size.sum(dim, keepdim=True)
+        if p == 2:
+            return self.square().sum(dim, keepdim=True)._power_of_positive(0.5)
+        return size._power_of_positive(p).sum(dim, keepdim=True)._power_of_positive(1 / p)
+
+    def _power_of_positive(self, exponent: float) -> Self:
+        """A power of nonnegative numbers whose gradient at 0 is 0 instead of infinite."""
+        is_zero = self.eq(0)
+        return is_zero.where(0, is_zero.where(1, self).pow(exponent))
 
     def newton_schulz(self, steps: int, params: tuple[float, ...], eps: float = 1e-07) -> Self:
         """Newton-Schulz iteration: matrices of the last two axes approach orthogonal ones.

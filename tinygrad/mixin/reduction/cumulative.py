@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from tinygrad.dtype import DType, dtypes, sum_acc_dtype
 from tinygrad.gradient import CustomRule, with_gradient
+from tinygrad.mixin.elementwise.arithmetic import reverse_order
 from tinygrad.mixin.joining import JoiningMixin
 from tinygrad.mixin.precision import in_float32
 from tinygrad.mixin.reduction.reduce import ReduceMixin
@@ -43,7 +44,7 @@ class _Scan:
 
 
 class CumulativeMixin(JoiningMixin, ReduceMixin):
-    """`cumsum`, `cumprod`, `cummax`, `logcumsumexp`."""
+    """`cumsum`, `cumprod`, `cummax`, `cummin`, `logcumsumexp`."""
 
     __slots__ = ()
 
@@ -84,6 +85,15 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         is_new = x.ne(before) & before.isnan().logical_not()
         position = self.arange(x.shape[-1], dtype=dtypes.int32)
         return values, is_new.where(position, 0)._scan(-1, Ops.MAX).transpose(axis, -1)
+
+    def cummin(self, axis: int = 0) -> tuple[Self, Self]:
+        """Cumulative minimum along `axis`, and the index of its first occurrence, as `cummax`.
+
+        >>> [x.tolist() for x in Tensor([3, 1, 2, 1]).cummin()]
+        [[3, 1, 1, 1], [0, 1, 1, 1]]
+        """
+        values, index = self._derive(reverse_order(self.uop)).cummax(axis)
+        return values._derive(reverse_order(values.uop)), index
 
     @classmethod
     def _gradient_of_cummax(cls, axis: int) -> CustomRule:

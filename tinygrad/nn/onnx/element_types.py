@@ -24,15 +24,15 @@ DTYPES: dict[int, DType] = {
     13: dtypes.uint64,
     16: dtypes.bfloat16,
     17: dtypes.fp8e4m3,
+    18: dtypes.fp8e4m3fnuz,
     19: dtypes.fp8e5m2,
+    20: dtypes.fp8e5m2fnuz,
 }
 PACKED: dict[int, DType] = {21: dtypes.uint8, 22: dtypes.int8}
 OTHERS = {
     8: "STRING",
     14: "COMPLEX64",
     15: "COMPLEX128",
-    18: "FLOAT8E4M3FNUZ",
-    20: "FLOAT8E5M2FNUZ",
     21: "UINT4",
     22: "INT4",
     23: "FLOAT4E2M1",

@@ -116,8 +116,9 @@ def as_own_type(array: Array, dtype: DType) -> Array:
         return array
     import ml_dtypes
 
+    # the names in C are those of numpy, but for two
     names = {dtypes.bfloat16: "bfloat16", dtypes.fp8e4m3: "float8_e4m3fn"}
-    return array.astype(getattr(ml_dtypes, names.get(dtype, "float8_e5m2")))
+    return array.astype(getattr(ml_dtypes, names.get(dtype, dtype.name)))
 
 
 def described(value: AnyValue | None) -> str:

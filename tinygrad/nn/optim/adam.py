@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tinygrad.dtype import least_upper_dtype
+from tinygrad.errors import ArgumentError
 from tinygrad.nn.optim.optimizer import Optimizer, norm, trust_ratio
 from tinygrad.tensor import Tensor
+from tinygrad.uop.device_value import DeviceLike
 
 
 class LAMB(Optimizer):
@@ -38,9 +40,14 @@ class LAMB(Optimizer):
         weight_decay: float = 0.0,
         adam: bool = False,
         fused: int | None = None,
+        *,
+        device: DeviceLike = None,
     ) -> None:
         self.elementwise = adam
-        super().__init__(params, lr, fused)
+        super().__init__(params, lr, fused, device=device)
+        self._check_not_negative(weight_decay=weight_decay, eps=eps)
+        if not (0 <= b1 < 1 and 0 <= b2 < 1):
+            raise ArgumentError(f"{type(self).__name__}: b1={b1} and b2={b2} must be in [0, 1)")
         self.b1, self.b2, self.eps, self.wd, self.adam = b1, b2, eps, weight_decay, adam
         self.b1_t, self.b2_t = self._scalar(1.0), self._scalar(1.0)
         self.m, self.v = self._new_state(), self._new_state()
@@ -91,8 +98,12 @@ class AdamW(LAMB):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
         fused: int | None = None,
+        *,
+        device: DeviceLike = None,
     ) -> None:
-        super().__init__(params, lr, b1, b2, eps, weight_decay, adam=True, fused=fused)
+        super().__init__(
+            params, lr, b1, b2, eps, weight_decay, adam=True, fused=fused, device=device
+        )
 
 
 class Adam(LAMB):
@@ -115,5 +126,7 @@ class Adam(LAMB):
         b2: float = 0.999,
         eps: float = 1e-8,
         fused: int | None = None,
+        *,
+        device: DeviceLike = None,
     ) -> None:
-        super().__init__(params, lr, b1, b2, eps, 0.0, adam=True, fused=fused)
+        super().__init__(params, lr, b1, b2, eps, 0.0, adam=True, fused=fused, device=device)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from tinygrad.nn.optim.adam import AdamW
 from tinygrad.nn.optim.optimizer import Optimizer, norm, trust_ratio
 from tinygrad.tensor import Tensor
+from tinygrad.uop.device_value import DeviceLike
 
 
 class LARS(Optimizer):
@@ -42,9 +43,12 @@ class LARS(Optimizer):
         pre_wd: bool = True,
         tcoef: float = 0.001,
         fused: int | None = None,
+        *,
+        device: DeviceLike = None,
     ) -> None:
         self.elementwise = tcoef == 0 and ns_coefficients is None
-        super().__init__(params, lr, fused)
+        super().__init__(params, lr, fused, device=device)
+        self._check_not_negative(momentum=momentum, weight_decay=weight_decay)
         self.momentum, self.wd, self.tcoef = momentum, weight_decay, tcoef
         self.ns_steps, self.ns_coefficients = ns_steps, ns_coefficients
         self.nesterov, self.classic, self.pre_wd = nesterov, classic, pre_wd
@@ -107,6 +111,8 @@ class SGD(LARS):
         nesterov: bool = False,
         classic: bool = False,
         fused: int | None = None,
+        *,
+        device: DeviceLike = None,
     ) -> None:
         super().__init__(
             params,
@@ -117,6 +123,7 @@ class SGD(LARS):
             classic=classic,
             tcoef=0.0,
             fused=fused,
+            device=device,
         )
 
 
@@ -145,6 +152,8 @@ class Muon(LARS):
         ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
         nesterov: bool = True,
         fused: int | None = None,
+        *,
+        device: DeviceLike = None,
     ) -> None:
         super().__init__(
             params,
@@ -158,9 +167,14 @@ class Muon(LARS):
             pre_wd=False,
             tcoef=0.0,
             fused=fused,
+            device=device,
         )
         vectors = [param for param in self.params if param.ndim < 2]
-        self.vectors = AdamW(vectors, lr, weight_decay=weight_decay, fused=0) if vectors else None
+        self.vectors = (
+            AdamW(vectors, lr, weight_decay=weight_decay, fused=0, device=device)
+            if vectors
+            else None
+        )
 
     def _step(
         self, params: Sequence[Tensor], grads: Sequence[Tensor]

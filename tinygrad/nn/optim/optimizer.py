@@ -21,8 +21,9 @@ from tinygrad.helpers import FUSE_OPTIM, dedup, prod
 from tinygrad.mixin.precision import in_float32
 from tinygrad.sharding import Sharding
 from tinygrad.storage.gradients.leaves import make_leaf
+from tinygrad.storage.placement import canonical_device
 from tinygrad.tensor import Tensor
-from tinygrad.uop.device_value import TensorDevice, device_names, is_file
+from tinygrad.uop.device_value import DeviceLike, TensorDevice, device_names, is_file
 
 
 class Optimizer(ABC):
@@ -32,12 +33,13 @@ class Optimizer(ABC):
     `lr` is a tensor of shape (1,): `optimizer.lr.assign(...)` changes it, also under the JIT. A
     number that is set becomes a new tensor, and `TinyJit` captures again. State is float32, or
     float64 for parameters of float64. With `fused`, parameters of one dtype and device are
-    updated as one flat tensor. Raises ValueError if there is nothing to train.
+    updated as one flat tensor. Raises ValueError if there is nothing to train, and for a negative
+    rate, momentum or weight decay.
 
     State, such as a running mean, is made where its parameter is. After the parameter was moved
     or sharded, the next step moves its state there too. State that you moved elsewhere stays where
     you put it, and is updated there: on another device (offloading), or sharded where its parameter
-    is replicated (ZeRO).
+    is replicated (ZeRO). With `device`, all state is made there, and `lr` too.
 
     A subclass gives `_step`:
 
@@ -56,7 +58,14 @@ class Optimizer(ABC):
     elementwise = True
     """Whether the update is elementwise, so that tensors may be concatenated."""
 
-    def __init__(self, params: Iterable[Tensor], lr: float, fused: int | None = None) -> None:
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float,
+        fused: int | None = None,
+        *,
+        device: DeviceLike = None,
+    ) -> None:
         if not isinstance(params, Iterable):
             raise TypeError(f"{type(self).__name__} takes a list of tensors, not {params!r}")
         params = list(params)
@@ -72,6 +81,7 @@ class Optimizer(ABC):
                 f"{type(self).__name__} got no parameter to train among {len(params)} tensors; "
                 "pass nn.state.get_parameters(model), with requires_grad left None or True"
             )
+        self.state_device = canonical_device(device)
         self.devices = self._training_devices()
         _give_memory(self.params + self.buffers)
         for param in self.params:
@@ -88,12 +98,15 @@ class Optimizer(ABC):
 
     @lr.setter
     def lr(self, rate: Tensor | float) -> None:
-        vars(self)["lr"] = rate if isinstance(rate, Tensor) else self._scalar(rate)
+        if not isinstance(rate, Tensor):
+            self._check_not_negative(lr=rate)
+            rate = self._scalar(rate)
+        vars(self)["lr"] = rate
 
     @property
     def device(self) -> TensorDevice:
-        """The device of the first parameter, and of `lr`."""
-        return self.params[0].device
+        """The device of `lr`: that given for state, else that of the first parameter."""
+        return self.params[0].device if self.state_device is None else self.state_device
 
     def zero_grad(self) -> None:
         """Drop the gradients; otherwise the next `backward()` adds to them.
@@ -158,6 +171,12 @@ class Optimizer(ABC):
 
         `params` are detached and concatenated by group, as the tensors of `_new_state` are.
         """
+
+    def _check_not_negative(self, **numbers: float) -> None:
+        """Raises ArgumentError for a number that is negative, or is none."""
+        for name, number in numbers.items():
+            if not number >= 0:
+                raise ArgumentError(f"{type(self).__name__}: {name}={number} must be nonnegative")
 
     def _training_devices(self) -> list[TensorDevice]:
         """The device of each parameter. Raises ArgumentError for one in a file."""
@@ -238,13 +257,13 @@ class Optimizer(ABC):
         groups, self.groups = self.groups, self._split(self.groups)
         moved = [x for x in vars(self).values() if isinstance(x, Tensor)]
         for number in moved:
-            if number.device == _replicated(before[0]):
+            if self.state_device is None and number.device == _replicated(before[0]):
                 number.to_(_replicated(self.devices[0]))
         for tensors in lists:
             if groups != self.groups:
                 tensors[:] = self._regrouped(groups, tensors)
             for group, tensor in zip(self.groups, tensors, strict=True):
-                if tensor.device == before[group[0]]:
+                if self.state_device is None and tensor.device == before[group[0]]:
                     tensor.to_(self.devices[group[0]])
             moved += tensors
         _give_memory(moved + self.params)
@@ -270,17 +289,23 @@ class Optimizer(ABC):
         return self._join([pieces[index] for index in range(len(self.params))])
 
     def _new_state(self) -> list[Tensor]:
-        """Zeros for each group, with the shape and the layout of its (concatenated) parameters."""
+        """Zeros for each group, with the shape of its (concatenated) parameters, and in their
+        layout unless a device was given.
+        """
         state = [
-            param.zeros_like(dtype=_state_dtype(param), requires_grad=False).contiguous()
+            param.zeros_like(
+                dtype=_state_dtype(param),
+                device=param.device if self.state_device is None else self.state_device,
+                requires_grad=False,
+            ).contiguous()
             for param in self._join(self.params)
         ]
         return _give_memory(state)
 
     def _scalar(self, value: float) -> Tensor:
-        """A stored number, (1,), replicated on the devices of the parameters."""
+        """A stored number, (1,), replicated on the devices of the parameters, or of state."""
         scalar = Tensor([value], dtype=_state_dtype(*self.params), requires_grad=False)
-        return scalar.to(_replicated(self.devices[0])).realize()
+        return scalar.to(_replicated(self.device)).realize()
 
     def _beside(self, scalar: Tensor, tensor: Tensor) -> Tensor:
         """`scalar` on the devices of `tensor`, to combine with it: a copy if parameters are on

@@ -14,6 +14,7 @@ from dotted names to those tensors, and back.
     safetensors.py         the safetensors format
     gguf.py, ggml.py       the GGUF format; its block types
     gguf_values.py             the values in its header
+    gguf_parts.py              the names of the parts of a file that was split
     dequantize.py              a function for each block type
     torch_checkpoint.py    PyTorch checkpoints
     torch_globals.py           the globals that they may name

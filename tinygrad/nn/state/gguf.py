@@ -7,6 +7,7 @@ trusted: sizes and offsets are checked against the file.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 from tinygrad.device import Device
 from tinygrad.helpers import prod, round_up
 from tinygrad.nn.state.file_bytes import (
+    FileFormatError,
     accept_filename,
+    bytes_of_file,
     check_shape,
     is_on_disk,
     name_of_file,
@@ -22,6 +25,7 @@ from tinygrad.nn.state.file_bytes import (
     shown,
 )
 from tinygrad.nn.state.ggml import block_format
+from tinygrad.nn.state.gguf_parts import names_of_parts
 from tinygrad.nn.state.gguf_values import MAX_HEADER_BYTES, HeaderReader
 from tinygrad.tensor import Tensor
 
@@ -55,15 +59,48 @@ def gguf_load(tensor: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     Takes a file's name or a tensor of its bytes. The tensors are lazy, on the device of `tensor`,
     or on the default device if it is a file, which is then read tensor by tensor. Quantised ones
-    are float32, dequantised in their consumers; shapes are row-major, (rows, columns). Raises
-    FileFormatError, a ValueError, if the file is invalid or has unsupported content.
+    are float32, dequantised in their consumers; shapes are row-major, (rows, columns).
+
+    If a file on disk is part of a split model, as `llm-00001-of-00002.gguf`, all parts in its
+    folder are loaded, with the metadata of the first. Raises FileFormatError, a ValueError, if a
+    file is invalid or has unsupported content, FileNotFoundError for a part that is missing.
 
     >>> a_file_of_nothing = b"GGUF" + (3).to_bytes(4, "little") + bytes(16)
     >>> nn.state.gguf_load(Tensor(a_file_of_nothing))
     ({}, {})
     """
-    data_start, metadata, entries = gguf_load_metadata(tensor)
-    return metadata, {name: _loaded(tensor, data_start, entry) for name, entry in entries.items()}
+    parts, headers = [tensor], [gguf_load_metadata(tensor)]
+    if is_on_disk(tensor) and headers[0][1].get("split.count", 0) not in (0, 1):
+        name = name_of_file(tensor)
+        parts = [bytes_of_file(part) for part in names_of_parts(name)]
+        headers = [gguf_load_metadata(part) for part in parts]
+        check_parts(name, headers[0][1], [entries for _, _, entries in headers])
+    loaded = {
+        name: _loaded(part, data_start, entry)
+        for part, (data_start, _, entries) in zip(parts, headers, strict=True)
+        for name, entry in entries.items()
+    }
+    return headers[0][1], loaded
+
+
+def check_parts(where: str, metadata: dict[str, Any], entries: Sequence[Collection[str]]) -> None:
+    """Raises FileFormatError unless these tensors, by part, are all of one model, whose first part
+    has this metadata.
+    """
+    count = metadata.get("split.count", 1)
+    if count not in (0, len(entries)):
+        raise FileFormatError(
+            f"{where}: a model of {shown(count)} files, of which {len(entries)} are there; give "
+            "the path of a file whose name ends in -00001-of-00002.gguf or the like"
+        )
+    different = len(set().union(*entries))
+    total = sum(map(len, entries))
+    expected = metadata.get("split.tensors.count", total)
+    if not different == total == expected:
+        raise FileFormatError(
+            f"{where}: {shown(expected)} weights in {len(entries)} files, of which {different} are "
+            "there; the files are not of one model"
+        )
 
 
 def _loaded(t: Tensor, data_start: int, entry: TensorEntry) -> Tensor:

@@ -42,6 +42,8 @@ DTYPES: dict[str, DType] = {
     "U64": dtypes.uint64,
     "F8_E4M3": dtypes.fp8e4m3,
     "F8_E5M2": dtypes.fp8e5m2,
+    "F8_E4M3FNUZ": dtypes.fp8e4m3fnuz,
+    "F8_E5M2FNUZ": dtypes.fp8e5m2fnuz,
     "F16": dtypes.float16,
     "BF16": dtypes.bfloat16,
     "F32": dtypes.float32,

@@ -48,6 +48,8 @@ STORAGE_TYPES = {
 DTYPES = {
     "float8_e4m3fn": dtypes.fp8e4m3,
     "float8_e5m2": dtypes.fp8e5m2,
+    "float8_e4m3fnuz": dtypes.fp8e4m3fnuz,
+    "float8_e5m2fnuz": dtypes.fp8e5m2fnuz,
     **{name: getattr(dtypes, name) for name in ("float16", "bfloat16", "float32", "float64")},
     **{name: getattr(dtypes, name) for name in ("uint8", "uint16", "uint32", "uint64")},
     **{name: getattr(dtypes, name) for name in ("int8", "int16", "int32", "int64", "bool")},

@@ -94,7 +94,7 @@ def number_node(value: ConstType, dtype: DType | None) -> UOp:
 
 
 def list_node(data: Any, dtype: DType | None) -> UOp:
-    """Nested sequences of numbers, or of arrays. Integers wrap around if `dtype` is given.
+    """Nested sequences of numbers, bytes or arrays. Integers wrap around if `dtype` is given.
 
     Raises ValueError for ragged sequences, for elements that are not numbers, and for integers that
     the default dtype cannot hold; TypeError for lists of tensors.
@@ -104,6 +104,8 @@ def list_node(data: Any, dtype: DType | None) -> UOp:
     leaves = fully_flatten(data)
     if any(isinstance(x, TensorBase) for x in leaves):
         raise TypeError("no tensor is built from a list of tensors; use Tensor.stack(*tensors)")
+    if any(isinstance(x, (bytes, bytearray)) for x in leaves):
+        return list_node(_with_bytes_as_lists(data), dtype or dtypes.uint8)
     leaves = [x.item() if isinstance(x, np.generic) else x for x in leaves]
     try:
         own = dtypes.from_py(leaves)
@@ -112,6 +114,9 @@ def list_node(data: Any, dtype: DType | None) -> UOp:
             leaves = [
                 saturate(x, dtype) if isinstance(x, float) else truncate[dtype](x) for x in leaves
             ]
+        elif dtype is None and dtypes.is_int(own):
+            for x in (min(leaves), max(leaves)):
+                number_dtype(x)
         exact = np.dtype(np.float64) if is_stored_as_bits(wanted) else to_numpy_dtype(wanted)
         with np.errstate(over="ignore"):
             array = np.array(leaves, dtype=exact).reshape(np.shape(data))
@@ -121,6 +126,13 @@ def list_node(data: Any, dtype: DType | None) -> UOp:
         raise ArgumentError(
             f"no tensor {kind}can be built from {_shortened(data)}: {error}"
         ) from error
+
+
+def _with_bytes_as_lists(data: Any) -> Any:
+    """Nested sequences in which bytes are lists of their numbers."""
+    if isinstance(data, (list, tuple)):
+        return [_with_bytes_as_lists(x) for x in data]
+    return list(data) if isinstance(data, (bytes, bytearray)) else data
 
 
 def bytes_node(data: bytes, dtype: DType) -> UOp:

@@ -23,7 +23,13 @@ CPU = (1, 0)
 VERSION = (1, 1)
 UNSIGNED = 1
 # DLPack's type code and bits of the dtypes that numpy lacks.
-CODES = {dtypes.bfloat16: (4, 16), dtypes.fp8e4m3: (10, 8), dtypes.fp8e5m2: (12, 8)}
+CODES = {
+    dtypes.bfloat16: (4, 16),
+    dtypes.fp8e4m3: (10, 8),
+    dtypes.fp8e4m3fnuz: (11, 8),
+    dtypes.fp8e5m2: (12, 8),
+    dtypes.fp8e5m2fnuz: (13, 8),
+}
 _DTYPES = {code: dtype for dtype, code in CODES.items()}
 
 

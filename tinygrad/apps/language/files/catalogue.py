@@ -14,8 +14,8 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from tinygrad.apps.language.files.hub import FILE_URL, commit_of, hub_download
-from tinygrad.apps.language.files.split_files import PART, names_of_parts
 from tinygrad.fetch import fetch, fetch_wheel_member
+from tinygrad.nn.state.gguf_parts import PART, names_of_parts
 
 
 class UnknownModelError(ValueError):

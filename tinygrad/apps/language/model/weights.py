@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from tinygrad.apps.language.files.split_files import names_of_parts
 from tinygrad.apps.language.model.layouts import ModelLayout
 from tinygrad.device import Device
 from tinygrad.dtype import dtypes
@@ -24,11 +23,11 @@ from tinygrad.nn.state.file_bytes import (
     is_on_disk,
     memory_of,
     name_of_file,
-    shown,
     view_bytes,
 )
 from tinygrad.nn.state.ggml import BlockFormat, block_format
-from tinygrad.nn.state.gguf import TensorEntry, gguf_load_metadata
+from tinygrad.nn.state.gguf import TensorEntry, check_parts, gguf_load_metadata
+from tinygrad.nn.state.gguf_parts import names_of_parts
 from tinygrad.nn.state.shard_io import read_shards
 from tinygrad.sharding import Sharding
 from tinygrad.tensor import Tensor
@@ -111,23 +110,8 @@ class WeightFile:
         self.layout = layout
         self.metadata = files[0].metadata
         self.files = {name: file for file in files for name in file.entries}
-        self._check(files)
-
-    def _check(self, files: list[_SingleFile]) -> None:
-        name = name_of_file(files[0].bytes)
-        count = self.metadata.get("split.count", 1)
-        if count not in (0, len(files)):
-            raise FileFormatError(
-                f"{name}: a model of {shown(count)} files, of which {len(files)} are there; give "
-                "the path of a file whose name ends in -00001-of-00002.gguf or the like"
-            )
-        total = sum(len(file.entries) for file in files)
-        expected = self.metadata.get("split.tensors.count", total)
-        if not len(self.files) == total == expected:
-            raise FileFormatError(
-                f"{name}: {shown(expected)} weights in {len(files)} files, of which "
-                f"{len(self.files)} are there; the files are not of one model"
-            )
+        parts_of = [file.entries for file in files]
+        check_parts(name_of_file(files[0].bytes), self.metadata, parts_of)
 
     def __contains__(self, name: str) -> bool:
         return name in self.files

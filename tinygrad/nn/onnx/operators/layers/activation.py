@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from tinygrad.dtype import dtypes
@@ -77,16 +76,11 @@ def swiglu(a: Tensor, b: Tensor, *, alpha: float = 1.0) -> Tensor:
     return swish(a, alpha=alpha) * b
 
 
-def exact_gelu(x: Tensor) -> Tensor:
-    """`x` times the normal CDF at `x` (arXiv:1606.08415)."""
-    return x.mul(0.5) * (1 + (x * math.sqrt(0.5)).erf())
-
-
 @operator("Gelu")
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     if approximate not in ("none", "tanh"):
         raise OnnxError(f"approximate is {approximate!r}, not none or tanh")
-    return x.gelu() if approximate == "tanh" else exact_gelu(x)
+    return x.gelu(approximate)
 
 
 @operator("Softmax")

@@ -178,7 +178,12 @@ def identity(x: AnyValue) -> AnyValue:
 
 
 # for each fp8: the maximum, and the smallest float32 that rounds past it
-FP8_LIMITS = {dtypes.fp8e4m3: (448.0, 464.00003), dtypes.fp8e5m2: (57344.0, 61440.0)}
+FP8_LIMITS = {
+    dtypes.fp8e4m3: (448.0, 464.00003),
+    dtypes.fp8e5m2: (57344.0, 61440.0),
+    dtypes.fp8e4m3fnuz: (240.0, 248.0),
+    dtypes.fp8e5m2fnuz: (57344.0, 61440.0),
+}
 
 
 def converted(x: Tensor, dtype: DType, saturate: int) -> Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tinygrad.dtype import dtypes
 from tinygrad.nn.onnx.errors import OnnxUnsupportedError
-from tinygrad.nn.onnx.operators.layers.activation import exact_gelu, gelu, swish
+from tinygrad.nn.onnx.operators.layers.activation import gelu, swish
 from tinygrad.nn.onnx.operators.layers.normalization import (
     layer_normalization,
     root_mean_square_normalized,
@@ -20,7 +20,7 @@ operator("Gelu", domain=MICROSOFT)(gelu)
 
 @operator("BiasGelu", domain=MICROSOFT)
 def bias_gelu(a: Tensor, b: Tensor) -> Tensor:
-    return exact_gelu(a + b)
+    return (a + b).gelu("none")
 
 
 @operator("FastGelu", domain=MICROSOFT)

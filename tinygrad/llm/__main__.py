@@ -1,0 +1,5 @@
+"""`python -m tinygrad.llm`: chat with a language model, as `python -m tinygrad.apps.llm`."""
+
+from tinygrad.apps.llm import main
+
+raise SystemExit(main())
