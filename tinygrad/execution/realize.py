@@ -262,10 +262,10 @@ ScheduleItem = ExecItem | BufferCopy
 def run_schedule(
     schedule: Sequence[ScheduleItem],
     completed: list[ScheduleItem] | None = None,
-    stored: Collection[Any] = (),
+    stored: Sequence[Collection[Any]] = (),
 ) -> None:
-    """Run items in order, and append each to `completed` once it ran. No interrupt comes where part
-    of the memory `stored` is overwritten.
+    """Run items in order, and append each to `completed` once it ran. No interrupt comes while part
+    of some memory, one of `stored`, is overwritten.
     """
     ran: list[ScheduleItem] = [] if completed is None else completed
     for item in schedule:
@@ -282,8 +282,8 @@ def run_schedule(
 
 
 def _is_between(
-    ran: Sequence[ScheduleItem], rest: Sequence[ScheduleItem], stored: Collection[Any]
+    ran: Sequence[ScheduleItem], rest: Sequence[ScheduleItem], stored: Sequence[Collection[Any]]
 ) -> bool:
     """Whether no memory of `stored` is written both by items that ran and by others."""
     before, after = ({b.base or b for item in x for b in item.written} for x in (ran, rest))
-    return before.intersection(stored).isdisjoint(after)
+    return all(before.isdisjoint(memory) or after.isdisjoint(memory) for memory in stored)

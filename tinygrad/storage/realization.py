@@ -137,7 +137,7 @@ def _run_writes(schedule: Schedule, completed: list[ScheduleItem]) -> None:
         undo = PutBack(schedule)
         outputs, stored = _let_go(schedule)
         try:
-            memory = {base for node in stored for base in bases_of(node.memory)}
+            memory = [set(bases_of(node.memory)) for node in stored]
             run_schedule(items, completed, memory)
         except BaseException:
             undo.put_back(completed, items[len(completed) :], outputs, stored)

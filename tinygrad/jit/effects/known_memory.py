@@ -58,15 +58,14 @@ class StoredTensor:
 class KnownMemory:
     """The view of memory that a tensor is, which it does not keep alive."""
 
-    __slots__ = ("_content", "_seen")
+    __slots__ = ("_content",)
 
     def __init__(self, tensor: Tensor) -> None:
-        self._seen = weakref.ref(tensor.uop)
         self._content = Content(tensor.uop)
 
     def is_memory_of(self, tensor: Tensor) -> bool:
         """Whether a tensor is the same view of the same memory."""
-        return tensor.uop is self._seen() or self._content.is_same(Content(tensor.uop))
+        return self._content.is_same(Content(tensor.uop))
 
     def base(self) -> Any:
         """What identifies the memory."""
@@ -76,15 +75,22 @@ class KnownMemory:
 class KnownTensor:
     """A tensor that a capture finds by name: a view by some steps of a cell in some memory."""
 
-    __slots__ = ("_cell", "_content", "_seen", "_steps", "tensor")
+    __slots__ = ("_base", "_cell", "_content", "_memory", "_seen", "_steps", "tensor")
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
         self._cell: Cell = tensor._own_cell()
         self._steps = tensor._steps
+        tensor._own_memory()
         node = self._cell.uop
-        self._seen = weakref.ref(node)
         self._content: Content = self._cell.note_content(node)
+        self._see(node)
+
+    def _see(self, node: UOp) -> None:
+        """Note a node that is known to be in the memory."""
+        base = view_base(node)
+        self._seen, self._base = weakref.ref(node), weakref.ref(base)
+        self._memory = base.memory
 
     def is_in_place(self) -> bool:
         """Whether the tensor is the same view of the same memory."""
@@ -94,10 +100,11 @@ class KnownTensor:
         node = known_node(cell)
         if node is None:
             return cell.content is self._content
-        if node is not self._seen():
-            if view_base(node).op is not Ops.BUFFER or not self._content.is_same(Content(node)):
-                return False
-            self._seen = weakref.ref(node)
+        if node is self._seen() and self._base().memory is self._memory:
+            return True
+        if view_base(node).op is not Ops.BUFFER or not self._content.is_same(Content(node)):
+            return False
+        self._see(node)
         return True
 
 

@@ -51,6 +51,7 @@ class _SameResult:
         self._steps = tensor._steps
         self._content = self._cell.note_content(self._cell.uop) if owns_value else None
         if self._content is not None:
+            _name_borrowed(self._cell)
             self._content.named = histories.captured_by(tensor._requires_grad)
 
     def restore(self) -> None:

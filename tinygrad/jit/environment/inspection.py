@@ -121,6 +121,9 @@ def is_library(x: Any) -> bool:
     """Whether a value is a function, class or module that is not followed."""
     if isinstance(x, ModuleType):
         return is_library_name(x.__name__) or x.__name__.partition(".")[0] == "tinygrad"
+    if isinstance(x, FunctionType) and "__name__" not in x.__globals__:
+        # of a program that `exec` runs
+        return False
     if isinstance(x, (FunctionType, type, BuiltinFunctionType)):
         module = getattr(x, "__module__", None) or "builtins"
         return is_library_name(module) or module.partition(".")[0] == "tinygrad"
