@@ -97,6 +97,9 @@ class PutBack:
                 release_memory(node)
                 intact[number] = name_content(*found)
         built: dict[int, UOp | None] = dict(intact)
+        for root, place in zip(self._roots, outputs, strict=True):
+            if isinstance(root, int) and is_complete(view_base(place)):
+                built[root] = place
         table: dict[UOp, UOp] = {}
         for root, place in zip(self._roots, outputs, strict=True):
             if place not in table and not is_complete(view_base(place)):

@@ -34,6 +34,11 @@ def computed_together(writes: Sequence[UOp], roots: Sequence[UOp]) -> list[UOp]:
     return found
 
 
+def writes_below(roots: Sequence[UOp]) -> list[UOp]:
+    """The ASSIGNs and CUSTOM_KERNELs below nodes."""
+    return [node for node in UOp.sink(*roots).toposort() if node.op in _WRITES]
+
+
 def find_readers(memory: Collection[UOp], known: Collection[UOp] = ()) -> list[UOp]:
     """The lazy values of live tensors that read these BUFFERs; their views and `known` left out."""
     live = [x for x in live_tensors.lazy_holders() if x.uop not in known]

@@ -6,7 +6,7 @@ Invariant: memory that exists is overwritten through the gate alone (`gate.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +18,8 @@ from tinygrad.execution.versions import bases_of
 from tinygrad.garbage import no_garbage
 from tinygrad.gradient import carry_over
 from tinygrad.schedule.canonical import BindingConflict
-from tinygrad.settings import Context
+from tinygrad.schedule.grouping.plan.order import OverwriteConflict
+from tinygrad.settings import STATE_POLICY, Context
 from tinygrad.storage.aliases import set_whole, whole_tensor, whole_value
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.gate import make_writable
@@ -30,7 +31,7 @@ from tinygrad.storage.live_tensors import TensorBase, known_node, live_tensors
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.put_back import PutBack
-from tinygrad.storage.readers import computed_together, find_readers
+from tinygrad.storage.readers import computed_together, find_readers, writes_below
 from tinygrad.storage.rebuild import rebuilt
 from tinygrad.storage.shards import with_stored_shard
 from tinygrad.storage.views import (
@@ -66,13 +67,27 @@ def _realize_all(tensors: Any) -> None:
         roots = nodes_to_compute(tensors)
     while roots:
         try:
-            compute(roots)
+            _compute_with_readers(roots, lambda: nodes_to_compute(tensors))
             return
-        except BindingConflict:
+        except (BindingConflict, OverwriteConflict):
             roots = nodes_to_compute(tensors)
             if not _compute_first_write(roots):
                 raise
         roots = nodes_to_compute(tensors)
+
+
+def _compute_with_readers(roots: list[UOp], again: Callable[[], list[UOp]]) -> None:
+    """Compute nodes with the values that read what they overwrite. If these fail, they move out;
+    `again` finds the nodes that are left.
+    """
+    try:
+        compute(roots)
+    except Exception:
+        left = again()
+        if not STATE_POLICY or not (left and computed_together(writes_below(left), left)):
+            raise
+        with Context(STATE_POLICY=0):
+            compute(left)
 
 
 def compute(roots: list[UOp]) -> None:
