@@ -18,8 +18,7 @@ from tinygrad.execution.capture import JitError
 from tinygrad.helpers import GlobalCounters
 from tinygrad.jit.captured import CapturedJit
 from tinygrad.jit.containers import leaves
-from tinygrad.jit.effects.recording import Recording
-from tinygrad.jit.effects.written_memory import buffers_read_by
+from tinygrad.jit.effects.recording import Recording, buffers_read_by
 from tinygrad.jit.environment.links import Link
 from tinygrad.jit.environment.survey import Survey
 from tinygrad.jit.inputs import Inputs, comparable

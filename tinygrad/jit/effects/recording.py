@@ -112,8 +112,8 @@ class Recording:
     def known_memory(self, results: Iterable[Tensor]) -> set[Buffer]:
         """The memory of `results`, and of tensors that were there before."""
         known = {b for x in self.stored for ref in x.buffers if (b := ref()) is not None}
-        nodes = [view_base(x.uop) for x in results if is_in_memory(x.uop)]
-        return known.union(*map(memory_of, nodes))
+        below = (buffer for x in results for buffer in buffers_read_by(x.uop))
+        return known.union(*map(memory_of, below))
 
     def lazy_was_lost(self) -> bool:
         """Whether the function dropped a lazy tensor, other than for an equal one."""
@@ -231,3 +231,9 @@ def has_pending_write(node: UOp) -> bool:
 def is_within(base: UOp, buffers: Collection[Buffer]) -> bool:
     """Whether a BUFFER is in one of these buffers."""
     return base.op is Ops.BUFFER and any(b in buffers for b in memory_of(base))
+
+
+def buffers_read_by(node: UOp) -> list[UOp]:
+    """The BUFFERs that a value reads: that of a view, or all below copies between shards."""
+    base = view_base(node)
+    return [base] if base.op is Ops.BUFFER else [x for x in base.toposort() if x.op is Ops.BUFFER]

@@ -15,9 +15,7 @@ from tinygrad.settings import STATE_POLICY
 from tinygrad.storage.gate import make_writable
 from tinygrad.storage.live_tensors import known_node
 from tinygrad.storage.realization import overwrite, realize_all
-from tinygrad.storage.views import is_in_memory, view_base
-from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp
+from tinygrad.storage.views import is_in_memory
 
 
 class WrittenMemory:
@@ -68,9 +66,3 @@ def _let_go(bases: Iterable[Base]) -> None:
         if node is None or is_in_memory(node):
             del node
             owner.let_go()
-
-
-def buffers_read_by(node: UOp) -> list[UOp]:
-    """The BUFFERs that a value reads: that of a view, or all below copies between shards."""
-    base = view_base(node)
-    return [base] if base.op is Ops.BUFFER else [x for x in base.toposort() if x.op is Ops.BUFFER]
