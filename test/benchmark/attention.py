@@ -76,6 +76,7 @@ BENCHMARKS = [
         partial(ours, length, repeats),
         partial(theirs, length, repeats),
         memory=partial(memory, length, False),
+        small=partial(ours, 256, 1),
     )
     for length, repeats in ((512, 7), (8192, 3))
 ] + [
@@ -84,5 +85,6 @@ BENCHMARKS = [
         partial(our_step, 4096, 3),
         partial(their_step, 4096, 3),
         memory=partial(memory, 4096, True),
+        small=partial(our_step, 256, 1),
     )
 ]

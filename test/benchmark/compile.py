@@ -83,6 +83,7 @@ def few_rows() -> list[UOp]:
 
 PROGRAMS = (("transformer", transformer), ("mnist step", mnist), ("functions of 10 rows", few_rows))
 BENCHMARKS = [
-    *(Benchmark(f"a kernel in Python, {name}", by_python(made)) for name, made in PROGRAMS),
-    *(Benchmark(f"a kernel in LLVM, {name}", by_llvm(made)) for name, made in PROGRAMS),
+    Benchmark(f"a kernel in {name}, {program}", measured(made), small=measured(few_rows))
+    for name, measured in (("Python", by_python), ("LLVM", by_llvm))
+    for program, made in PROGRAMS
 ]

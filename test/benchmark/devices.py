@@ -17,11 +17,13 @@ from tinygrad.settings import Context
 REPEATS = 5
 
 
-def schedule_ms(step: Callable[..., list[Tensor]], count: int) -> float:
+def schedule_ms(
+    step: Callable[..., list[Tensor]], count: int, repeats: int = REPEATS, text: bool = True
+) -> float:
     """The minimum CPU time in ms to schedule a step for NULL devices."""
     times: list[float] = []
-    for _ in range(REPEATS):
-        first, *rest = step([f"NULL:{i}" for i in range(count)], text=True)
+    for _ in range(repeats):
+        first, *rest = step([f"NULL:{i}" for i in range(count)], text=text)
         gc.collect()
         start = time.process_time()
         with Context(SCHEDULE_CACHE=0):
@@ -31,7 +33,11 @@ def schedule_ms(step: Callable[..., list[Tensor]], count: int) -> float:
 
 
 def _benchmark(name: str, step: Callable[..., list[Tensor]], count: int) -> Benchmark:
-    return Benchmark(f"schedule, {name}, {count} devices", lambda: schedule_ms(step, count))
+    return Benchmark(
+        f"schedule, {name}, {count} devices",
+        lambda: schedule_ms(step, count),
+        small=lambda: schedule_ms(step, count, 1, text=False),
+    )
 
 
 BENCHMARKS = [

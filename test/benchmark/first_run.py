@@ -64,6 +64,13 @@ PROGRAMS: tuple[tuple[str, unrolled.Program, Array, int], ...] = (
 )
 
 BENCHMARKS = [
-    *(Benchmark(f"first run: {name}", first_run(*arguments)) for name, *arguments in PROGRAMS),
-    Benchmark("first run: Adam, 5000 parameters", first_step(5000)),
+    *(
+        Benchmark(
+            f"first run: {name}",
+            first_run(program, value, steps),
+            small=first_run(program, value[:16], min(steps, 4)),
+        )
+        for name, program, value, steps in PROGRAMS
+    ),
+    Benchmark("first run: Adam, 5000 parameters", first_step(5000), small=first_step(50)),
 ]

@@ -16,6 +16,12 @@ def theirs(size: int) -> float:
 
 
 BENCHMARKS = [
-    Benchmark(f"matmul {size}", partial(ours, size), partial(theirs, size), 2 * size**3 / 1e9)
+    Benchmark(
+        f"matmul {size}",
+        partial(ours, size),
+        partial(theirs, size),
+        2 * size**3 / 1e9,
+        small=partial(ours, 64),
+    )
     for size in (1024, 2048)
 ]

@@ -7,6 +7,7 @@ import importlib.util
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,8 @@ class Benchmark:
 
     With `work`, in GFLOP, or `nbytes`, what has to be read and written, the table shows rates too,
     with `memory` the megabytes that it returns. `arithmetic` is "f32", "tf32" or "bf16": what the
-    work is bounded by on a GPU.
+    work is bounded by on a GPU. `small` is `ours` at a size that runs once in a second or so; None
+    if `ours` does.
     """
 
     name: str
@@ -34,6 +36,20 @@ class Benchmark:
     nbytes: int | None = None
     arithmetic: str = "f32"
     peer: Callable[[], float] | None = None
+    small: Callable[[], float] | None = None
+
+
+_runs_once = ContextVar("runs once", default=False)
+
+
+@contextlib.contextmanager
+def once() -> Iterator[None]:
+    """In the block, `median_ms` runs a function once: to see that a benchmark runs at all."""
+    before = _runs_once.set(True)
+    try:
+        yield
+    finally:
+        _runs_once.reset(before)
 
 
 def median_ms(
@@ -49,6 +65,8 @@ def median_ms(
     A run is `batch` calls, for which `wait` waits.
     """
     times: list[float] = []
+    if _runs_once.get():
+        warmup, repeats, batch = 0, 1, 1
     for run in range(warmup + repeats):
         start = time.perf_counter()
         for _ in range(batch):

@@ -7,12 +7,12 @@ CPU time, since nothing runs in parallel.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from test.benchmark.measure import Benchmark
 from test.models.grouped import GroupedTransformer
-from tinygrad import Mesh, Tensor, dtypes, nn
+from tinygrad import Mesh, P, Tensor, dtypes, nn
 from tinygrad.planner import plan
 
 
@@ -38,6 +38,7 @@ def planned(
     limit: int | None,
     *,
     trains: bool,
+    fixed: Mapping[str, P] | None = None,
 ) -> Callable[[], float]:
     """A benchmark of the CPU time of planning, in ms."""
 
@@ -48,7 +49,7 @@ def planned(
         if trains:
             inputs["optimizer"] = nn.optim.Adam(nn.state.get_parameters(made))
         start = time.process_time()
-        plan(training_step if trains else gradients, inputs, mesh, memory_limit=limit)
+        plan(training_step if trains else gradients, inputs, mesh, memory_limit=limit, fixed=fixed)
         return (time.process_time() - start) * 1e3
 
     return measure
@@ -65,12 +66,39 @@ def large() -> GroupedTransformer:
 
 
 FOUR = Mesh((2, 2), ("dp", "tp"), tuple(f"NULL:{i}" for i in range(4)))
+# most choices of the small model are made, so that the rest is tried in seconds
+SMALL_FIXED = {"tokens": P("dp"), "targets": P("dp"), "model.tokens": P(), "model.out": P()}
+SMALL_LIMIT = 60 * 10**6
+
+
+def tiny() -> GroupedTransformer:
+    """3 layers."""
+    return GroupedTransformer(512, 64, 3, 4, 2, 128)
+
+
+def benchmark(
+    name: str,
+    model: Callable[[], GroupedTransformer],
+    mesh: Mesh,
+    batch: tuple[int, int],
+    limit: int | None,
+    *,
+    trains: bool,
+) -> Benchmark:
+    """A benchmark, and a plan of a small model on the same mesh, with and without a limit too."""
+    return Benchmark(
+        name,
+        planned(model, mesh, batch, limit, trains=trains),
+        small=planned(tiny, mesh, (8, 32), limit and SMALL_LIMIT, trains=trains, fixed=SMALL_FIXED),
+    )
+
+
 MANY = Mesh((8, 8), ("dp", "tp"), tuple(f"NULL:{i}" for i in range(64)))
 LIMIT = 80 * 10**9
 
 BENCHMARKS = [
-    Benchmark("plan gradients, 12 layers", planned(small, FOUR, (32, 512), None, trains=False)),
-    Benchmark("plan step, 12 layers", planned(small, FOUR, (32, 512), None, trains=True)),
-    Benchmark("plan gradients, 70B, 80 GB", planned(large, MANY, (64, 512), LIMIT, trains=False)),
-    Benchmark("plan step, 70B, 80 GB", planned(large, MANY, (64, 512), LIMIT, trains=True)),
+    benchmark("plan gradients, 12 layers", small, FOUR, (32, 512), None, trains=False),
+    benchmark("plan step, 12 layers", small, FOUR, (32, 512), None, trains=True),
+    benchmark("plan gradients, 70B, 80 GB", large, MANY, (64, 512), LIMIT, trains=False),
+    benchmark("plan step, 70B, 80 GB", large, MANY, (64, 512), LIMIT, trains=True),
 ]

@@ -57,6 +57,7 @@ def planning(count: int, layers: int = 0, *, is_one: bool = True) -> Benchmark:
         f"ranks plan {model}, {'1' if is_one else 'all'} of {count}",
         lambda: in_process(count, layers, is_one)[0],
         memory=lambda: in_process(count, layers, is_one)[1],
+        small=lambda: measure(2, min(layers, 1), is_one=is_one)[0],
     )
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from test.benchmark.__main__ import duration, run, run_within
-from test.benchmark.measure import Benchmark
+from test.benchmark.__main__ import all_benchmarks, duration, is_for_gpu, run, run_within
+from test.benchmark.measure import Benchmark, once
+from test.benchmark.messages import BENCHMARKS as MESSAGES
 from test.benchmark.results import percent_of_bound
 from test.benchmark.roofline import H100
+from tinygrad.planner import search
 
 
 def stop() -> float:
@@ -40,6 +42,26 @@ def test_results_are_written_and_those_of_a_peer_that_fails_too(
     assert (good["ratio"], alone["ours_ms"], alone["ratio"]) == (0.5, 1.0, None)
     assert found["environment"]["device"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+# those of GPUs have small sizes of their own, and the others start MPI or load a model of 98 MB
+SMALL = {
+    benchmark.name: benchmark.small or benchmark.ours
+    for benchmark in all_benchmarks()
+    if not is_for_gpu(benchmark)
+    and benchmark not in MESSAGES
+    and not benchmark.name.startswith("llm")
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_a_benchmark_runs_to_its_end_at_a_small_size(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MAX_NODES", 20_000)
+    with once():
+        assert SMALL[name]() >= 0
 
 
 WORKER = """

@@ -20,6 +20,7 @@ from tinygrad.uop.broadcast import operand_node, operator_name
 from tinygrad.uop.device_value import TensorDevice, replicated, tensor_device
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import off_files, unshard_axis
+from tinygrad.uop.sint import as_number
 
 
 def check_tensors(op: str, **arguments: Any) -> None:
@@ -76,7 +77,7 @@ class TensorCore(TensorBase):
         if isinstance(x, (int, float)):
             return operand_node(x, self.uop.dtype, op)
         if isinstance(x, UOp):
-            return x.cast(dtypes.default_int) if x.dtype is dtypes.index else x
+            return as_number(x)
         plain = plain_number(x)
         if plain is not x:
             return self._operand(plain, op)

@@ -38,6 +38,7 @@ from tinygrad.uop.broadcast import (
 from tinygrad.uop.device_value import DeviceLike, is_file
 from tinygrad.uop.ops import UOp, resolve, sint, smax
 from tinygrad.uop.reshard import computing_device
+from tinygrad.uop.sint import as_number, index_dtype
 
 
 class CreationMixin(ElementwiseMixin, MovementMixin):
@@ -137,8 +138,8 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         sizes = sizes_of((shape,))
         fill_value = plain_number(fill_value)
         if isinstance(fill_value, UOp):
-            dtype = dtypes.default_int if fill_value.dtype is dtypes.index else fill_value.dtype
-            node = fill_value.cast(dtype)
+            node = as_number(fill_value)
+            dtype = node.dtype
         else:
             asked = kwargs.pop("dtype", None)
             dtype = number_dtype(fill_value) if asked is None else to_dtype(asked)
@@ -280,6 +281,11 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         return cls._created(node.cast(dtype), **kwargs)
 
     @classmethod
+    def _positions_along(cls, size: sint) -> Self:
+        """`0, 1, ..., size - 1`, in the dtype of index arithmetic."""
+        return cls._new(UOp.arange(size), False)
+
+    @classmethod
     def linspace(cls, start: float, stop: float, steps: int, **kwargs: Any) -> Self:
         """`steps` evenly spaced numbers from `start` to `stop`, both included.
 
@@ -301,7 +307,7 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         if steps == 1:
             return cls.full((1,), start, dtype=dtype, **kwargs)
         exact = dtype if dtypes.is_float(dtype) else dtypes.default_float
-        position = cls._new(UOp.arange(steps, dtypes.int).cast(exact))
+        position = cls._new(UOp.arange(steps).cast(exact))
         # computed from the nearer end, so that both ends are exact
         distance = (stop - start) / max(1, steps - 1)
         first_half = position < steps // 2
@@ -327,16 +333,18 @@ class CreationMixin(ElementwiseMixin, MovementMixin):
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
         """
         shape = sizes_of((n, n if m is None else m))
-        rows = broadcast_node(UOp.arange(shape[0]).reshape((shape[0], 1)), shape)
-        columns = broadcast_node(UOp.arange(shape[1]).reshape((1, shape[1])), shape)
+        position = index_dtype(*shape)
+        rows = broadcast_node(UOp.arange(shape[0], position).reshape((shape[0], 1)), shape)
+        columns = broadcast_node(UOp.arange(shape[1], position).reshape((1, shape[1])), shape)
         dtype = dtypes.default_float if dtype is None else to_dtype(dtype)
         return cls._created(rows.eq(columns), device, dtype, requires_grad)
 
     @classmethod
     def _triangle(cls, rows: sint, columns: sint, diagonal: sint) -> Self:
         """A mask of the elements on and below diagonal number `diagonal`."""
-        row = cls._new(UOp.arange(rows).reshape((rows, 1)), False)
-        column = cls._new(UOp.arange(columns).reshape((1, columns)), False)
+        dtype = index_dtype(rows, diagonal, columns - diagonal)
+        row = cls._new(UOp.arange(rows, dtype).reshape((rows, 1)), False)
+        column = cls._new(UOp.arange(columns, dtype).reshape((1, columns)), False)
         return column - diagonal <= row
 
     def triu(self, diagonal: sint = 0) -> Self:
@@ -397,14 +405,17 @@ def _range_dtype(start: Any, count: Any, step: Any, asked: Any) -> DType:
     """The dtype of a range of integers: int64 if they are cast from numbers that the default int
     cannot hold. Raises ValueError for these if no dtype is asked for.
     """
-    if any(isinstance(x, UOp) for x in (start, count, step)) or not count:
+    if isinstance(count, int) and not count:
         return dtypes.default_int
-    for number in (start, start + (count - 1) * step):
-        if asked is None:
-            number_dtype(number)
-        elif not fits_dtype(number, dtypes.default_int):
-            return dtypes.int64
-    return dtypes.default_int
+    ends = (start, start + (count - 1) * step)
+    if asked is None:
+        for number in ends:
+            if not isinstance(number, UOp):
+                number_dtype(number)
+        return dtypes.default_int
+    limits = [x for n in ends for x in ((n.vmin, n.vmax) if isinstance(n, UOp) else (n,))]
+    fits = all(fits_dtype(x, dtypes.default_int) for x in limits)
+    return dtypes.default_int if fits else dtypes.int64
 
 
 def _range_length(span: Any, step: Any) -> sint:

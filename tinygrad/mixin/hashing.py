@@ -80,7 +80,7 @@ class HashMixin(GatherMixin, CastMixin):
         size = int(self.shape[1])
         blocks = size // sponge.rate + 1
         total = blocks * sponge.rate
-        position = self.arange(total)
+        position = self._positions_along(total)
         suffix = position.eq(size).where(sponge.suffix, 0) ^ position.eq(total - 1).where(0x80, 0)
         padded = self.pad_to(None, total) ^ suffix.cast(dtypes.uint8)
         lanes = padded.contiguous().bitcast(dtypes.uint64)

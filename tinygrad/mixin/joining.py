@@ -18,7 +18,7 @@ from tinygrad.uop.arguments import integer_argument, size_argument
 from tinygrad.uop.broadcast import broadcast_shape
 from tinygrad.uop.ops import UOp, resolve, sint
 from tinygrad.uop.reshard import shard_count
-from tinygrad.uop.sint import same_shape, same_size, smin
+from tinygrad.uop.sint import index_dtype, same_shape, same_size, smin
 
 MAX_JOINED = 32
 """The parts that `cat` joins at once; more of them are joined in groups first."""
@@ -218,7 +218,7 @@ class JoiningMixin(CreationMixin):
         if before < 0 or after < 0 or max(before, after) > size - (mode == "reflect"):
             return None
         last = size - 1
-        index: Any = self.arange(-before, size + after)
+        index: Any = self.arange(-before, size + after, dtype=index_dtype(2 * size))
         numbers = range(-before, size + after)
         if mode == "replicate":
             index = index.clip(0, last)

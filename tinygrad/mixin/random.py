@@ -25,6 +25,7 @@ from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.device_value import DeviceLike, TensorDevice, is_file
 from tinygrad.uop.ops import UOp, sint
 from tinygrad.uop.reshard import computing_device
+from tinygrad.uop.sint import index_dtype
 
 
 class RandomMixin(SortingMixin):
@@ -327,7 +328,7 @@ class RandomMixin(SortingMixin):
         return (chance >= p).where(self, 0) / (1.0 - p if p < 1 else 1.0)
 
     def multinomial(self, num_samples: int = 1, replacement: bool = False) -> Self:
-        """Sample indices with the elements as weights, as int32.
+        """Sample indices with the elements as weights, as int32, or int64 past 2**31 elements.
 
         From a vector (n,), or from each row of (rows, n). Raises ValueError for other shapes, and
         for more samples than elements without replacement. Where no weight is positive, the indices
@@ -360,7 +361,7 @@ class RandomMixin(SortingMixin):
             rate = weight.cast(dtypes.float32)
             time = (1 - self.rand(rows, count, device=computing_device(self.device))).log() / rate
             chosen = (rate > 0).where(time, -math.inf).topk(num_samples, dim=1)[1]
-        return (chosen.squeeze(0) if self.ndim == 1 else chosen).cast(dtypes.int32)
+        return (chosen.squeeze(0) if self.ndim == 1 else chosen).cast(index_dtype(count))
 
     def _relative_weights(self) -> Self:
         """Weights (rows, n) relative to the maximum of their row, so that sums do not overflow."""

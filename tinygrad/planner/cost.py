@@ -1,12 +1,12 @@
 """The cost of a step: seconds, communicated bytes, and memory of each device.
 
 Input: a function and layouts for its tensors. Output: a `Cost`. Of equal layers at most two are
-built: each further layer costs what the second adds.
+built: each further layer costs what the second adds, which is never below 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from tinygrad.uop.device_value import TensorDevice, device_names, tensor_device
 from tinygrad.uop.ops import UOp
 
 Graphs = list[tuple[int, UOp]]
-"""Graphs, and the weight of the cost of each."""
+"""A graph, and further ones with one more layer each, whose additions are counted so many times."""
 
 
 @dataclass(frozen=True)
@@ -150,19 +150,24 @@ def extrapolate(bound: Cost, known: Cost, bound_of_known: Cost, factor: float) -
     )
 
 
-def weighted(costs: Sequence[tuple[int, Cost]]) -> Cost:
-    """The weighted sum of costs."""
-    kinds = {kind: 0 for _, cost in costs for kind in cost.kinds}
-    for count, cost in costs:
-        for kind, nbytes in cost.kinds.items():
-            kinds[kind] += count * nbytes
+def with_more_layers(costs: Sequence[tuple[int, Cost]]) -> Cost:
+    """The first cost, and so many times what each other one has more, which is never below 0."""
+    (_, first), *longer = costs
+
+    def total(part: Callable[[Cost], Any]) -> Any:
+        known = part(first)
+        return known + sum(count * max(part(cost) - known, 0) for count, cost in longer)
+
+    def sent(kind: str) -> int:
+        return int(total(lambda cost: cost.kinds.get(kind, 0)))
+
     return Cost(
-        {kind: nbytes for kind, nbytes in kinds.items() if nbytes},
-        sum(count * cost.communication_s for count, cost in costs),
-        sum(count * cost.computation_s for count, cost in costs),
-        sum(count * cost.inputs_nbytes for count, cost in costs),
-        sum(count * cost.working_nbytes for count, cost in costs),
-        sum(count * cost.stored_nbytes for count, cost in costs),
+        {kind: sent(kind) for kind in dict.fromkeys(k for _, cost in costs for k in cost.kinds)},
+        total(lambda cost: cost.communication_s),
+        total(lambda cost: cost.computation_s),
+        total(lambda cost: cost.inputs_nbytes),
+        total(lambda cost: cost.working_nbytes),
+        total(lambda cost: cost.stored_nbytes),
     )
 
 
@@ -195,20 +200,17 @@ class TrialFunction:
         return self._memory[key]
 
     def graphs(self, layouts: Sequence[TensorDevice]) -> Graphs:
-        """Graphs with few layers, and their weights.
+        """Graphs with few layers.
 
         One graph has one layer of each kind; for each kind another one has a second layer. The cost
         of n layers is that of the first graph and n - 1 times what the second layer adds.
         """
         ones = [1] * len(self.repeated)
-        built = []
-        more = 0
+        built = [(1, self._short(ones, layouts))]
         for number, lists in enumerate(self.repeated):
-            count = len(lists[0]) - 1
-            more += count
             lengths = [*ones[:number], 2, *ones[number + 1 :]]
-            built.append((count, self._short(lengths, layouts)))
-        return [(1 - more, self._short(ones, layouts)), *built]
+            built.append((len(lists[0]) - 1, self._short(lengths, layouts)))
+        return built
 
     def _short(self, lengths: Sequence[int], layouts: Sequence[TensorDevice]) -> UOp:
         with shortened(self.inputs, self.repeated, lengths):
@@ -216,21 +218,19 @@ class TrialFunction:
 
     def lower_bound(self, layouts: Sequence[TensorDevice], graphs: Graphs) -> Cost:
         """A lower bound of the cost, from graphs that are not planned."""
-        parts = [(count, lower_bound(sink)) for count, sink in graphs]
-        return weighted([(1, self.inputs_cost(layouts)), *parts])
+        return self._total(layouts, [(count, lower_bound(sink)) for count, sink in graphs])
 
     def planned(self, layouts: Sequence[TensorDevice], graphs: Graphs) -> Cost:
         """The cost, extrapolated from graphs of few layers."""
-        parts = [(count, planned(sink)) for count, sink in graphs]
-        return weighted([(1, self.inputs_cost(layouts)), *parts])
+        return self._total(layouts, [(count, planned(sink)) for count, sink in graphs])
 
-    def inputs_cost(self, layouts: Sequence[TensorDevice]) -> Cost:
-        """The memory of the inputs."""
-        total = 0
+    def _total(self, layouts: Sequence[TensorDevice], costs: Sequence[tuple[int, Cost]]) -> Cost:
+        """The cost of all layers, with the memory of all inputs."""
+        inputs = 0
         for group, layout in zip(self.groups, layouts, strict=True):
             local = prod(local_shape(layout, group.shape)) * group.dtype.itemsize
-            total += len(group.tensors) * local
-        return Cost(inputs_nbytes=total)
+            inputs += len(group.tensors) * local
+        return replace(with_more_layers(costs), inputs_nbytes=inputs)
 
     def cost(self, layouts: Sequence[TensorDevice]) -> Cost:
         """The cost with all layers built, exact in communicated bytes."""

@@ -25,7 +25,7 @@ from tinygrad.tensor import Tensor
 from tinygrad.text import aligned
 
 MAX_CHECKED = 4
-"""The number of choices whose memory is checked with all layers built."""
+"""The maximum number of choices that are built with all layers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,24 +153,28 @@ def plan(
 
 
 def _checked(search: Search) -> tuple[Choice, Cost]:
-    """The best choice that fits the limit with all layers built, and its cost.
+    """The best choice by its cost with all layers built, and that cost, which fits the limit.
 
-    Where few layers underestimate its memory, that of other choices is scaled in proportion.
+    The best ones are built until one stays the best. Where few layers underestimate memory, that of
+    other choices is scaled in proportion.
     """
-    step, limit = search.step, search.limit
-    nearest: list[Cost] = []
+    step, whole = search.step, search.whole
     for _ in range(MAX_CHECKED):
         choice = search.ranking()[0]
-        known = search.planned[choice]
-        cost = step.cost(search.layouts(choice)) if step.repeated else known
-        if limit is None or cost.memory_nbytes <= limit:
-            return choice, cost
-        nearest.append(cost)
-        if search.key(known)[0] or not step.repeated:
+        if choice in whole:
             break
-        search.margin = cost.memory_nbytes / known.memory_nbytes
-        search.improve(search.ranking()[0])
-    raise _memory_error(search, min(nearest, key=lambda cost: cost.memory_nbytes))
+        known = search.planned[choice]
+        was_over, *_ = search.key(known)
+        whole[choice] = step.cost(search.layouts(choice)) if step.repeated else known
+        if search.key(whole[choice], 1.0)[0]:
+            if was_over:
+                break
+            search.margin = whole[choice].memory_nbytes / known.memory_nbytes
+            search.improve(choice)
+    best = min(whole, key=lambda choice: search.key(whole[choice], 1.0))
+    if search.key(whole[best], 1.0)[0]:
+        raise _memory_error(search, whole[best])
+    return best, whole[best]
 
 
 def predict(function: Function, inputs: Mapping[str, Any], layouts: Mapping[str, Sharding]) -> Cost:

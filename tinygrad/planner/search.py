@@ -4,7 +4,9 @@ Input: a `TrialFunction`, a mesh, a memory limit. Output: the best layouts found
 If few combinations can fit into memory, all are compared. Otherwise it starts from the usual
 strategies (data parallel, ZeRO, fully sharded, tensor parallel), and improves the best by local
 search: one group of tensors and one mesh dimension at a time. A choice whose lower bound exceeds a
-known cost is not planned. Invariant: the result is the best of all choices that were planned.
+known cost is not planned. The search ends when a round improves little, after `MAX_ROUNDS`, or once
+`MAX_NODES` were built: the limit is the same in every process. Invariant: the result is the best of
+all choices that were planned.
 """
 
 from __future__ import annotations
@@ -29,6 +31,13 @@ MAX_COMBINATIONS = 512
 """With more choices that can fit into memory, they are not all compared."""
 MAX_REMAINING_COST = 0.99
 """The local search ends after a round that leaves more than this fraction of the cost."""
+MAX_ROUNDS = 16
+"""The maximum number of rounds of a local search."""
+MAX_NODES = 500_000
+"""The maximum number of graph nodes that are built or planned, a measure of the time of a search:
+half a minute on one core. The starts may take half of it."""
+PLANNING_WORK = 2
+"""The time to plan a graph, in proportion to that to build it."""
 MAX_SLOWDOWN = 1.05
 """A change whose lower bound is over this multiple of the best time is not tried again."""
 MIN_MATRIX_SHARE, MIN_VECTOR_SHARE = 1e-3, 1e-2
@@ -66,7 +75,8 @@ def _columns(group: Group, pieces: int) -> int | None:
     return len(group.shape) - 1 if not group.is_data and len(group.shape) > 1 else None
 
 
-ROLES: tuple[Role, ...] = (_replicate, _data, _zero, _fully_sharded, _rows, _columns)
+# the most useful ones first, as large graphs are tried with some of their combinations only
+ROLES: tuple[Role, ...] = (_data, _fully_sharded, _zero, _columns, _rows, _replicate)
 
 
 class Search:
@@ -80,8 +90,13 @@ class Search:
         self.limit = limit
         # memory of all layers, in proportion to the extrapolation from few
         self.margin = 1.0
+        # the nodes that were built or planned
+        self.work = 0
+        self.is_cut_short = False
         self.options = [self._options(group, fixed) for group in step.groups]
         self.planned: dict[Choice, Cost] = {}
+        # costs with all layers built
+        self.whole: dict[Choice, Cost] = {}
         self.lower_bounds: dict[Choice, Cost] = {}
         # costs by lower bounds: mesh dimensions of equal size are often interchangeable
         self.planned_alike: dict[Hashable, Cost] = {}
@@ -111,9 +126,9 @@ class Search:
         """The layout of each group."""
         return [Sharding(self.mesh.devices, p, self.mesh.shape) for p in choice]
 
-    def key(self, cost: Cost) -> Key:
-        """The objective of a cost."""
-        needed = int(cost.memory_nbytes * self.margin)
+    def key(self, cost: Cost, margin: float | None = None) -> Key:
+        """The objective of a cost, whose memory is that of few layers unless a margin is given."""
+        needed = int(cost.memory_nbytes * (self.margin if margin is None else margin))
         over = 0 if self.limit is None else max(0, needed - self.limit)
         return over, cost.seconds, cost.nbytes
 
@@ -121,7 +136,7 @@ class Search:
         """A lower bound of the cost of a choice."""
         if choice not in self.lower_bounds:
             layouts = self.layouts(choice)
-            self.graphs[choice] = self.step.graphs(layouts)
+            self.graphs[choice] = self._built(layouts)
             self.lower_bounds[choice] = self.step.lower_bound(layouts, self.graphs[choice])
         return self.lower_bounds[choice]
 
@@ -129,10 +144,22 @@ class Search:
         """The cost of a choice."""
         if choice not in self.planned:
             layouts = self.layouts(choice)
-            graphs = self.graphs.get(choice) or self.step.graphs(layouts)
+            graphs = self.graphs.get(choice) or self._built(layouts)
+            self.work += PLANNING_WORK * _node_count(graphs)
             cost = self.planned[choice] = self.step.planned(layouts, graphs)
             self.planned_alike[_fingerprint(self.lower_bound(choice))] = cost
         return self.planned[choice]
+
+    def _built(self, layouts: list[Sharding]) -> Graphs:
+        """The graphs of a choice."""
+        graphs = self.step.graphs(layouts)
+        self.work += _node_count(graphs)
+        return graphs
+
+    def _is_over(self, work: float) -> bool:
+        """Whether so much work has been done, so that the search is cut short."""
+        self.is_cut_short |= self.work >= work
+        return self.work >= work
 
     def is_better(self, choice: Choice, rival: Choice) -> bool:
         """Whether a choice is better than a similar `rival`. One that is probably worse, by its
@@ -158,7 +185,8 @@ class Search:
     @property
     def is_exact(self) -> bool:
         """Whether all choices are compared by exact costs."""
-        return self.all_choices is not None and not self.step.repeated
+        is_whole = self.all_choices is not None and not self.is_cut_short
+        return is_whole and not self.step.repeated
 
     def fitting(self) -> Iterator[Choice]:
         """All choices whose inputs alone fit into memory."""
@@ -171,17 +199,18 @@ class Search:
         for found in reversed(sizes):
             min_nbytes.insert(0, min_nbytes[0] + min(found))
 
-        def extend(chosen: Choice, nbytes: int) -> Iterator[Choice]:
+        pending: list[tuple[Choice, int]] = [((), 0)]
+        while pending:
+            chosen, nbytes = pending.pop()
             number = len(chosen)
             if self.limit is not None and nbytes + min_nbytes[number] > self.limit:
-                return
+                continue
             if number == len(sizes):
                 yield chosen
-                return
-            for placements, size in zip(self.options[number], sizes[number], strict=True):
-                yield from extend((*chosen, placements), nbytes + size)
-
-        return extend((), 0)
+                continue
+            options = list(zip(self.options[number], sizes[number], strict=True))
+            for placements, size in reversed(options):
+                pending.append(((*chosen, placements), nbytes + size))
 
     def _nbytes(self, group: Group, placements: Placements) -> int:
         layout = Sharding(self.mesh.devices, placements, self.mesh.shape)
@@ -190,16 +219,24 @@ class Search:
 
     def run(self) -> None:
         """Search: `ranking()` is the result."""
-        self.plan_best(self.starts() if self.all_choices is None else self.all_choices)
-        if self.all_choices is None:
-            self.improve(self.ranking()[0])
+        if self.all_choices is not None:
+            self.plan_best(self.all_choices, MAX_NODES)
+            return
+        self.plan_best(self.starts(), MAX_NODES / 2)
+        self.improve(self.ranking()[0])
 
-    def plan_best(self, choices: Iterable[Choice]) -> None:
-        """Plan the `choices` that may be the best by their lower bounds, lowest first."""
-        bounds = {choice: self.key(self.lower_bound(choice)) for choice in choices}
+    def plan_best(self, choices: Iterable[Choice], work: float) -> None:
+        """Plan the `choices` that may be the best by their lower bounds, lowest first, until so
+        much work has been done, half of it for the bounds.
+        """
+        bounds: dict[Choice, Key] = {}
+        for choice in choices:
+            if bounds and self._is_over(work / 2):
+                break
+            bounds[choice] = self.key(self.lower_bound(choice))
         best: Key | None = None
         for choice in sorted(bounds, key=bounds.__getitem__):
-            if best is not None and bounds[choice] >= best:
+            if best is not None and (bounds[choice] >= best or self._is_over(work)):
                 break
             if (
                 self.all_choices is None
@@ -211,8 +248,13 @@ class Search:
         self.graphs.clear()
 
     def ranking(self) -> list[Choice]:
-        """The choices that were planned, best first."""
-        return sorted(self.planned, key=lambda choice: self.key(self.planned[choice]))
+        """The choices that were planned, best first; by their cost with all layers, if known."""
+
+        def rank(choice: Choice) -> Key:
+            whole = self.whole.get(choice)
+            return self.key(self.planned[choice]) if whole is None else self.key(whole, 1.0)
+
+        return sorted(self.planned, key=rank)
 
     def starts(self) -> Iterator[Choice]:
         """All combinations of usual roles of the mesh dimensions."""
@@ -240,14 +282,16 @@ class Search:
         changes = [
             (i, placements) for i in self._groups_to_change() for placements in self.options[i]
         ]
-        while True:
+        for _ in range(MAX_ROUNDS):
             over, seconds, _ = self.key(self.planned[choice])
             choice, changes = self._improve_once(choice, changes)
             over_now, seconds_now, _ = self.key(self.planned[choice])
-            if over_now > MAX_REMAINING_COST * over or (
-                not over and seconds_now >= MAX_REMAINING_COST * seconds
-            ):
-                return choice
+            has_improved = over_now < MAX_REMAINING_COST * over or (
+                not over and seconds_now < MAX_REMAINING_COST * seconds
+            )
+            if not has_improved:
+                break
+        return choice
 
     def _improve_once(
         self, choice: Choice, changes: list[tuple[int, Placements]]
@@ -258,6 +302,8 @@ class Search:
         close: dict[tuple[int, Placements], None] = {}
         for number, placements in changes:
             for other in self._neighbors(choice, number, placements):
+                if self._is_over(MAX_NODES):
+                    return choice, []
                 if self.is_better(other, choice):
                     choice = other
                 if self._is_close(other, choice):
@@ -306,6 +352,10 @@ def _fingerprint(bound: Cost) -> Hashable:
     seconds = (bound.communication_s, bound.computation_s)
     sizes = (bound.inputs_nbytes, bound.working_nbytes, bound.stored_nbytes)
     return seconds, sizes, frozenset(bound.kinds.items())
+
+
+def _node_count(graphs: Graphs) -> int:
+    return sum(len(sink.toposort()) for _, sink in graphs)
 
 
 def _changed(choice: Choice, numbers: Iterable[int], placements: Placements) -> Choice:

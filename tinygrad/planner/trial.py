@@ -48,12 +48,16 @@ def trial_graph(
 
 @contextmanager
 def _laid_out(wanted: Sequence[tuple[Tensor, UOp]]) -> Iterator[None]:
-    """In the block, tensors are new BUFFERs without gradients."""
-    before = [(x.uop, x.grad) for x, _ in wanted]
+    """In the block, tensors are new BUFFERs without gradients and views. What the block writes to
+    them is lost.
+    """
+    before = [(x.uop, x.grad, x._cell, x._steps) for x, _ in wanted]
     try:
         for x, node in wanted:
-            x.uop, x.grad = node, None
+            x._refer_to(node)
+            x.grad = None
         yield
     finally:
-        for (x, _), saved in zip(wanted, before, strict=True):
-            x.uop, x.grad = saved
+        for (x, _), (node, gradient, cell, steps) in zip(wanted, before, strict=True):
+            x._refer_to(node)
+            x.grad, x._cell, x._steps = gradient, cell, steps

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import cast
 
-from tinygrad.dtype import dtypes
 from tinygrad.schedule.spmd.collectives import all_reduce, partial_sum_count
 from tinygrad.schedule.spmd.local import (
     block_start,
@@ -20,6 +19,7 @@ from tinygrad.schedule.spmd.local import (
     local_shape,
     mask_outside,
     pad_to_shape,
+    rows_in_block,
     slice_block,
 )
 from tinygrad.schedule.spmd.local_assign import lower_slice_assign
@@ -156,13 +156,14 @@ def lower_gather(node: UOp, ctx: LayoutLowering) -> UOp:
     local, rows = _local_sources(node, node.arg, ctx)
     layout, axis = table.device, node.arg
     if isinstance(layout, Sharding) and layout.shards(axis) > 1:
-        rows = rows.cast(dtypes.int)
-        start = block_start(layout, axis, table.shape)
-        shifted = UOp(Ops.SUB, dtypes.int, (rows, broadcast_scalar(start, rows.shape)))
         size = table.shape[axis]
+        shifted = rows_in_block(
+            rows, block_start(layout, axis, table.shape), local_shape(layout, table.shape)[axis]
+        )
         if not isinstance(size, int) or size % layout.shards(axis):
             # past the last row, blocks hold unspecified elements
-            exists = rows.alu(Ops.CMPLT, broadcast_scalar(size, rows.shape))
+            rows = rows.cast(shifted.dtype)
+            exists = rows.alu(Ops.CMPLT, broadcast_scalar(size, rows))
             shifted = exists.alu(Ops.WHERE, shifted, shifted.const_like(-1))
         rows = shifted
     return UOp(Ops.GATHER, node.dtype, (local, rows), node.arg)
@@ -182,10 +183,8 @@ def lower_scatter(node: UOp, ctx: LayoutLowering) -> UOp:
                 rows = mask_outside(rows, layout, axis, index.shape, -1)
         if batch in node.layout.split_axes:
             # the values of the device hold all that is added to its block of the rows
-            start = block_start(node.layout, batch, node.shape)
-            rows = rows.cast(dtypes.int)
-            rows = UOp(Ops.SUB, dtypes.int, (rows, broadcast_scalar(start, rows.shape)))
             count = local_shape(node.layout, node.shape)[batch]
+            rows = rows_in_block(rows, block_start(node.layout, batch, node.shape), count)
     return UOp(node.op, node.dtype, (values, rows), (*rows.shape[:batch], count))
 
 

@@ -10,8 +10,37 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any, cast
 
+from tinygrad.dtype import DType, dtypes
 from tinygrad.errors import ArgumentError
 from tinygrad.uop.node import N, Node
+
+_INT32 = range(-(1 << 31), 1 << 31)
+
+
+def fits_int32(*numbers: int | Node) -> bool:
+    """Whether all values of integers fit 32 bits, by their bounds."""
+    return all(
+        x in _INT32 if isinstance(x, int) else int(x.vmin) in _INT32 and int(x.vmax) in _INT32
+        for x in numbers
+    )
+
+
+def index_dtype(*numbers: int | Node) -> DType:
+    """The dtype of index arithmetic on these integers: int32 if all their values fit, else int64.
+    It is given every number that is computed or compared, such as the size of the axis.
+    """
+    return dtypes.int32 if fits_int32(*numbers) else dtypes.int64
+
+
+def as_number(x: N) -> N:
+    """A symbolic size as an element of a tensor: in the default int, or in int64 if its values do
+    not fit that. Any other node is unchanged.
+    """
+    if x.dtype is not dtypes.index:
+        return x
+    limits = dtypes.min(dtypes.default_int), dtypes.max(dtypes.default_int)
+    is_held = limits[0] <= x.vmin and x.vmax <= limits[1]
+    return x.cast(dtypes.default_int if is_held else dtypes.int64)
 
 
 def resolve(x: bool | Node, default: bool = True) -> bool:

@@ -11,6 +11,7 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer import Renderer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.sint import fits_int32
 
 _ANY_WIDTH = frozenset(
     {
@@ -21,7 +22,6 @@ _ANY_WIDTH = frozenset(
         Ops.MBARRIER_WAIT,
     }
 )
-_INT32 = range(-(1 << 31), 1 << 31)
 
 
 def narrow_indices(sink: UOp, renderer: Renderer) -> UOp:
@@ -34,11 +34,6 @@ def narrow_indices(sink: UOp, renderer: Renderer) -> UOp:
     return done[sink]
 
 
-def fits_int32(node: UOp) -> bool:
-    """Whether all values of an integer fit 32 bits."""
-    return int(node.vmin) in _INT32 and int(node.vmax) in _INT32
-
-
 def _narrowed(u: UOp, done: dict[UOp, UOp]) -> UOp:
     """The node over narrowed sources."""
     if u.op is Ops.CONST or u.op is Ops.DEFINE_VAR:
@@ -49,7 +44,7 @@ def _narrowed(u: UOp, done: dict[UOp, UOp]) -> UOp:
         src = tuple([done[x] for x in u.src])
         return u.with_sources(src)
     counted = [*operands, u] if u.dtype is dtypes.index else operands
-    kind = dtypes.int32 if all(map(fits_int32, counted)) else dtypes.index
+    kind = dtypes.int32 if fits_int32(*counted) else dtypes.index
     if u.op is Ops.CAST:
         return _as(done[u.src[0]], kind if u.dtype is dtypes.index else u.dtype)
     if u.op in _ANY_WIDTH:

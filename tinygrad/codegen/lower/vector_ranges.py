@@ -16,8 +16,8 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.renderer import Renderer
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
+from tinygrad.uop.sint import fits_int32, index_dtype
 
-_INT32_LIMIT = 1 << 31
 MAX_SHUFFLED_VECTORS = 4
 """The contiguous vectors that are loaded for one whose lanes are at constant offsets."""
 
@@ -97,7 +97,7 @@ class _Expansion:
 
     def index_arithmetic(self, u: UOp, src: tuple[UOp, ...], count: int) -> UOp:
         """Index arithmetic in lanes of 32 bits if every value fits, else of 64 bits."""
-        narrow = all(_fits_int32(x) for x in (u, *u.src) if x.dtype is dtypes.index)
+        narrow = fits_int32(*(x for x in (u, *u.src) if x.dtype is dtypes.index))
         lane = dtypes.int32 if narrow else dtypes.index
         wide = tuple(
             [
@@ -130,7 +130,7 @@ class _Expansion:
                 return UOp(Ops.INDEX, u.dtype, (pointer, base, *valid))
             pointer = UOp(Ops.INDEX, u.dtype, (pointer, base))
             offsets = tuple(lane * stride for lane in range(count))
-            lanes = UOp(Ops.CONST, dtypes.int32.vec(count), (), offsets)
+            lanes = UOp(Ops.CONST, index_dtype(*offsets).vec(count), (), offsets)
         wide = tuple([broadcast(x, count) for x in valid])
         return UOp(Ops.INDEX, u.dtype, (pointer, lanes, *wide))
 
@@ -255,11 +255,6 @@ class _Expansion:
         if loops:
             value = value.reduce(*loops, arg=u.arg)
         return UOp(Ops.REDUCE, u.dtype, (value,), u.arg) if lanes else value
-
-
-def _fits_int32(node: UOp) -> bool:
-    low, high = node.vmin, node.vmax
-    return bool(-_INT32_LIMIT <= low and high < _INT32_LIMIT)
 
 
 def _to_lane_type(node: UOp, lane: DType) -> UOp:

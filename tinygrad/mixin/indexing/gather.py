@@ -23,6 +23,7 @@ from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.ops import resolve, sint
 from tinygrad.uop.reduction import SCATTER_REDUCE_OPS, identity
 from tinygrad.uop.reshard import any_sharded
+from tinygrad.uop.sint import index_dtype
 
 T = TypeVar("T", bound=IndexingMixin)
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
@@ -73,8 +74,7 @@ class GatherRows:
         """Indices along `axis` as positions in the rows of `shape`; -1 where out of range."""
         if not self.inner:
             return self.merge(index)
-        is_long = resolve(self.count(shape) > dtypes.max(dtypes.int32))
-        dtype = dtypes.int64 if is_long else dtypes.int32
+        dtype = index_dtype(self.count(shape))
         inside = (index >= 0) & (index < shape[self.axis])
         position: Any = index.cast(dtype)
         for i in self.inner:
@@ -244,7 +244,7 @@ class GatherMixin(IndexingMixin, CumulativeMixin):
         if num_classes < -1 or (num_classes == -1 and self.numel() == 0):
             raise ArgumentError(f"one_hot({num_classes}) of shape {self.shape}: give num_classes")
         count = int(self.max().item()) + 1 if num_classes == -1 else num_classes
-        class_numbers = self.arange(count).reshape((1,) * self.ndim + (count,))
+        class_numbers = self._positions_along(count).reshape((1,) * self.ndim + (count,))
         return self.unsqueeze(-1).eq(class_numbers).where(1, 0)
 
     def masked_select(self, mask: Self, size: int | None = None, fill_value: ConstType = 0) -> Self:
@@ -294,8 +294,7 @@ class GatherMixin(IndexingMixin, CumulativeMixin):
         `size` of them, negative past the last.
         """
         mask = self.flatten()
-        is_long = resolve(mask.shape[0] > dtypes.max(dtypes.int32))
-        dtype = dtypes.int64 if is_long else dtypes.int32
+        dtype = index_dtype(mask.shape[0])
         if size is None:
             import numpy as np
 

@@ -36,7 +36,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import broadcast_node
 from tinygrad.uop.ops import UOp, WindowArg, sint
 from tinygrad.uop.reshard import shard_count, slice_with_steps
-from tinygrad.uop.sint import same_shape
+from tinygrad.uop.sint import index_dtype, same_shape
 from tinygrad.uop.slice_assign import ViewStep
 
 Index: TypeAlias = Any
@@ -202,8 +202,7 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
 
         self._check_mask(index, axis)
         found = np.nonzero(index.numpy())
-        is_long = max(index.shape) > dtypes.max(dtypes.int32)
-        return tuple(self._from_host(x, dtypes.int64 if is_long else dtypes.int32) for x in found)
+        return tuple(self._from_host(x, index_dtype(*index.shape)) for x in found)
 
     def _check_mask(self, mask: TensorCore, axis: int) -> None:
         sizes = self.shape[axis : axis + mask.ndim]
@@ -300,9 +299,12 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         """Indices into the gathered axes merged into one; -1 where one is out of range."""
         number: Self | None = None
         inside: Self | None = None
+        count = prod(axes.sizes(axes.gathered))
         for dim in axes.gathered:
             size = self.shape[dim]
             index: Self = tensors[dim]._broadcast_to(axes.common)
+            if index.dtype.itemsize < index_dtype(count).itemsize:
+                index = index.cast(index_dtype(count))
             if not dtypes.is_unsigned(index.dtype):
                 index = (index < 0).where(index + size, index)
             if len(axes.gathered) == 1:

@@ -1,6 +1,7 @@
 """Sort, argsort and top-k along an axis.
 
-Input: a tensor, and an axis. Output: sorted values and their indices, as int32. Sorting is stable,
+Input: a tensor, and an axis. Output: sorted values and their indices, as int32, or
+int64 past 2**31 elements. Sorting is stable,
 and NaN is larger than all numbers. Floats are compared by integer keys in the same order. Short
 axes use a counting sort: the rank of an element is the number of elements that precede it. Long
 axes use a bitonic network (Batcher, 1968) of the next power of two. A small top-k of a long axis
@@ -18,6 +19,7 @@ from tinygrad.errors import ArgumentError
 from tinygrad.mixin.indexing.gather import GatherMixin
 from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.reshard import shard_count, topk_moves_less
+from tinygrad.uop.sint import index_dtype
 
 # up to this length, comparing all pairs is faster than a network
 MAX_COUNTING_SORT = 256
@@ -111,13 +113,13 @@ class SortingMixin(GatherMixin):
         if self.dtype is dtypes.uint32:
             keys = keys - (1 << 31)
         # unique keys: of equal values, the first has the largest key
-        keys = (keys if largest else -1 - keys) * (1 << 32) + (n - 1 - self.arange(n))
+        keys = (keys if largest else -1 - keys) * (1 << 32) + (n - 1 - self._positions_along(n))
         if n >= MIN_BLOCKED_SELECTION and shard_count(self.uop, self.ndim - 1) == 1:
             # about as many blocks as elements of the selected ones
             block = 1 << (math.isqrt(n // k).bit_length() - 1)
             keys = keys._blocks_of_maxima(k, block)
         indices: Self = n - 1 - keys._maxima(k) % (1 << 32)
-        return indices.cast(dtypes.int32)
+        return indices.cast(index_dtype(n))
 
     def _maxima(self, k: int) -> Self:
         """The `k` largest of the unique numbers along the last axis, in order."""
@@ -160,11 +162,11 @@ class SortingMixin(GatherMixin):
         padding = (0, (1 << stages) - n)
         values = x.pad(padding, value=last)
         # padding has the highest indices, so it is sorted after equal values
-        order = self.arange(1 << stages)._broadcast_to(values.shape)
+        order = self._positions_along(1 << stages)._broadcast_to(values.shape)
         for stage in range(stages):
             for step in reversed(range(stage + 1)):
                 values, order = _exchange(values, order, stages, stage, step, descending)
-        return order.shrink_to(*(None for _ in self.shape[:-1]), n).cast(dtypes.int32)
+        return order.shrink_to(*(None for _ in self.shape[:-1]), n).cast(index_dtype(n))
 
 
 def _exchange(

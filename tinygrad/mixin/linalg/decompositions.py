@@ -48,7 +48,7 @@ class LinalgMixin(MatmulMixin, SortingMixin):
     def _reflector(self, k: int) -> Self:
         """The unit vector (..., m, 1) whose reflection zeroes column `k` below the diagonal."""
         m = self.shape[-2]
-        position = self.arange(m).reshape(m, 1)
+        position = self._positions_along(m).reshape(m, 1)
         column = (position >= k).where(self._slice_axis(self.ndim - 1, k, k + 1), 0)
         corner = column._slice_axis(self.ndim - 2, k, k + 1)
         length = column.square().sum(-2, keepdim=True).sqrt()

@@ -144,7 +144,7 @@ class MatmulMixin(ReduceMixin):
     def _take_diagonal(self, first: int, second: int) -> Self:
         """The diagonal of two axes, along the first; the second is removed."""
         size = self.shape[first]
-        positions = self.arange(size)
+        positions = self._positions_along(size)
         rows = positions.reshape(tuple(size if i == first else 1 for i in range(self.ndim)))
         columns = positions.reshape(tuple(size if i == second else 1 for i in range(self.ndim)))
         return rows.eq(columns).where(self, 0).sum(second, dtype=self.dtype)

@@ -19,6 +19,7 @@ from tinygrad.mixin.sharding.known_rows import gather_known
 from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import shard_count
+from tinygrad.uop.sint import index_dtype
 
 _MODES = ("linear", "nearest", "nearest-exact")
 
@@ -160,7 +161,7 @@ class _Positions:
     def _tensor(self, x: Any) -> Any:
         """The positions, in an integer dtype that holds them."""
         limit = self.count * self.step + abs(self.first)
-        position = x.arange(self.count, dtype=dtypes.int32 if limit < 2**31 else dtypes.int64)
+        position = x.arange(self.count, dtype=index_dtype(limit))
         position = position * self.step + self.first
         return position if self.high is None else position.clip(self.low, self.high)
 

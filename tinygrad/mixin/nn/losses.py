@@ -88,7 +88,7 @@ class LossMixin(GatherMixin, ActivationMixin):
             selected = self.gather(-1, Y.unsqueeze(-1)).squeeze(-1)
         else:
             # a comparison fuses with the producer; a gather would read it from memory
-            class_numbers = self.arange(classes).reshape((1,) * Y.ndim + (classes,))
+            class_numbers = self._positions_along(classes).reshape((1,) * Y.ndim + (classes,))
             selected = Y.unsqueeze(-1).eq(class_numbers).where(self, 0).sum(-1)
         checked: Self = _is_class(Y, classes).where(selected, math.nan)
         return checked

@@ -25,6 +25,7 @@ from tinygrad.mixin.nn.window_geometry import (
 from tinygrad.mixin.reduction.reduce import ReduceMixin
 from tinygrad.uop.broadcast import SymbolicShape, broadcast_node, const_node
 from tinygrad.uop.ops import WindowArg, resolve, sint
+from tinygrad.uop.sint import index_dtype
 
 
 class PoolMixin(ReduceMixin, WindowMixin):
@@ -135,7 +136,8 @@ class PoolMixin(ReduceMixin, WindowMixin):
     def _elements_before(self, windows: PoolWindows, axis: int, end: sint) -> Self:
         """The number of elements of each window along `axis` before position `end`."""
         step = windows.dilation[axis]
-        starts = self.arange(windows.counts[axis]) * windows.stride[axis]
+        count, stride = windows.counts[axis], windows.stride[axis]
+        starts = self.arange(count, dtype=index_dtype(count * stride, end + step)) * stride
         return (-starts + (end + (step - 1))).maximum(0).idiv(step).minimum(windows.kernel[axis])
 
     @overload
@@ -192,7 +194,11 @@ class PoolMixin(ReduceMixin, WindowMixin):
             return largest
         total = prod(windows.sizes)
         # descending numbers, so that the first position has the largest; padding has 0
-        positions = self.arange(total, 0, -1).reshape(windows.sizes)._pool(windows)
+        positions = (
+            self.arange(total, 0, -1, dtype=index_dtype(total))
+            .reshape(windows.sizes)
+            ._pool(windows)
+        )
         is_largest = values.eq(largest.reshape((*largest.shape, *(1,) * count)))
         if self.is_floating_point():
             is_largest = is_largest | values.isnan()

@@ -68,7 +68,8 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         return self.cast(self._product_dtype())._scan(axis, Ops.MUL)
 
     def cummax(self, axis: int = 0) -> tuple[Self, Self]:
-        """Cumulative maximum along `axis`, and the index of its first occurrence, as int32.
+        """Cumulative maximum along `axis`, and the index of its first occurrence, as int32,
+        or int64 past 2**31 elements.
 
         NaN propagates. Of equal elements, the gradient goes to the last, as in torch.
 
@@ -83,7 +84,7 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         before = x.pad((1, -1))
         # where the maximum changes: at its first occurrence, and never after a NaN
         is_new = x.ne(before) & before.isnan().logical_not()
-        position = self.arange(x.shape[-1], dtype=dtypes.int32)
+        position = self._positions_along(x.shape[-1])
         return values, is_new.where(position, 0)._scan(-1, Ops.MAX).transpose(axis, -1)
 
     def cummin(self, axis: int = 0) -> tuple[Self, Self]:
@@ -103,7 +104,7 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
             g, x = (cls._new(y, False).transpose(axis, -1) for y in (gradient, source))
             # `node` may have been stored by a kernel that rounded otherwise
             values = x._scan(-1, Ops.MAX)
-            position = cls.arange(x.shape[-1], dtype=dtypes.int32)
+            position = cls._positions_along(x.shape[-1])
             last = (x.eq(values) | x.isnan()).where(position, 0)._scan(-1, Ops.MAX)
             wide = g.cast(sum_acc_dtype(g.dtype))
             shards = shard_count(x.uop, x.ndim - 1)
@@ -126,7 +127,7 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         n = int(self.shape[-1])
         block = -(-n // shards)
         others = (None,) * (self.ndim - 1)
-        start = self.arange(shards, dtype=dtypes.int32).reshape(-1, 1) * block
+        start = self.arange(shards, dtype=last.dtype).reshape(-1, 1) * block
         x, index = (
             y.pad_to(*others, shards * block).unflatten(-1, (shards, block)) for y in (self, last)
         )

@@ -25,14 +25,9 @@ from tinygrad.uop.device_value import DeviceValue, device_names
 from tinygrad.uop.ops import UOp, sint, smax, smin
 from tinygrad.uop.reduction import lowest
 from tinygrad.uop.reshard import computing_device
+from tinygrad.uop.sint import index_dtype
 
 Axis: TypeAlias = int | Sequence[int] | None
-
-
-def index_dtype(size: sint) -> DType:
-    """The dtype of positions along an axis, and of its size."""
-    largest = size if isinstance(size, int) else size.vmax
-    return dtypes.int32 if largest <= dtypes.max(dtypes.int32) else dtypes.int64
 
 
 def _exact_sum_dtype(dtype: DType, count: sint) -> DType:

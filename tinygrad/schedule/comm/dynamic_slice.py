@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from tinygrad.dtype import dtypes
 from tinygrad.sharding import Sharding, dynamic_slice_layout
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.sint import same_size
+from tinygrad.uop.sint import index_dtype, same_size
 
 
 def gather_dynamic_slice(node: UOp, copy: UOp, x: UOp) -> UOp | None:
@@ -28,7 +27,9 @@ def gather_dynamic_slice(node: UOp, copy: UOp, x: UOp) -> UOp | None:
         size = cast(int, node.shape[axis])
         if not same_size(size, x.shape[axis]):
             order = (axis, *(i for i in range(x.ndim) if i != axis))
-            rows = UOp.arange(size) + cast(UOp, node.arg[axis][0]).cast(dtypes.int)
+            start = cast(UOp, node.arg[axis][0])
+            dtype = index_dtype(start, start + size)
+            rows = UOp.arange(size, dtype) + start.cast(dtype)
             found = found.permute(order).gather(rows)
             found = found.permute(tuple(order.index(i) for i in range(x.ndim)))
     pairs = zip(node.arg, found.shape, node.shape, strict=True)

@@ -19,7 +19,7 @@ from tinygrad.sharding import Sharding, max_shape
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import Spmd, TensorDevice
 from tinygrad.uop.ops import UOp, sint
-from tinygrad.uop.sint import is_one
+from tinygrad.uop.sint import fits_int32, index_dtype, is_one
 
 
 def is_host_source(layout: TensorDevice) -> bool:
@@ -192,19 +192,34 @@ def pad_to_shape(value: UOp, shape: tuple[sint, ...]) -> UOp:
     return value.pad(tuple((0, 0) if a is b else (0, a - b) for a, b in pairs))
 
 
-def global_indices(value: UOp, axis: int, start: sint) -> UOp:
+def global_indices(value: UOp, axis: int, start: sint, limit: sint) -> UOp:
     """The global index along `axis` of each element of a local value, whose block begins at
-    `start`.
+    `start`. They may be compared with `limit`.
     """
     size = value.shape[axis]
+    dtype = index_dtype(start, start + size, limit)
     shape = tuple(size if a == axis else 1 for a in range(value.ndim))
-    index = UOp.arange(size).reshape(shape).expand(value.shape)
-    return UOp(Ops.ADD, dtypes.int, (index, broadcast_scalar(start, value.shape)))
+    index = UOp.arange(size, dtype).reshape(shape).expand(value.shape)
+    return UOp(Ops.ADD, dtype, (index, broadcast_scalar(start, index)))
 
 
-def broadcast_scalar(number: sint, shape: tuple[sint, ...]) -> UOp:
-    """A number broadcast to `shape`, in int32."""
-    value = number.cast(dtypes.int) if isinstance(number, UOp) else UOp.const(dtypes.int, number)
+def rows_in_block(rows: UOp, start: sint, size: sint) -> UOp:
+    """Row numbers counted from the `start` of a block of `size` rows; those of other rows are out
+    of range.
+    """
+    # integers that wrap do not wrap into a block whose end is representable
+    dtype = index_dtype(start, start + size)
+    if not fits_int32(rows):
+        dtype = dtypes.int64
+    rows = rows.cast(dtype)
+    return UOp(Ops.SUB, dtype, (rows, broadcast_scalar(start, rows)))
+
+
+def broadcast_scalar(number: sint, like: UOp) -> UOp:
+    """A number with the shape and dtype of `like`, which holds it."""
+    if not isinstance(number, UOp):
+        return like.const_like(number)
+    value, shape = number.cast(like.dtype), like.shape
     return value.reshape((1,) * len(shape)).expand(shape) if shape else value
 
 
@@ -217,11 +232,11 @@ def mask_outside(
     size, length = shape[axis], cast(int, value.shape[axis])
     low, high = start_bounds(layout, axis, shape)
     inside: UOp | None = None
-    index = global_indices(value, axis, block_start(layout, axis, shape))
+    index = global_indices(value, axis, block_start(layout, axis, shape), size)
     if low < 0:
         inside = index.alu(Ops.CMPLT, index.const_like(0)).logical_not()
     if not isinstance(size, int) or high + length > size:
-        below_end = index.alu(Ops.CMPLT, broadcast_scalar(size, value.shape))
+        below_end = index.alu(Ops.CMPLT, broadcast_scalar(size, index))
         inside = below_end if inside is None else inside.alu(Ops.AND, below_end)
     if inside is None:
         return value

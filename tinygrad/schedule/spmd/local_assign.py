@@ -47,7 +47,7 @@ def lower_slice_assign(node: UOp, target: UOp, value: UOp, part: SliceAssign) ->
         offsets.append((axis, offset))
     sizes = part.value.shape
     for axis, offset in offsets:
-        index = global_indices(value, axis, offset)
+        index = global_indices(value, axis, offset, sizes[axis])
         is_written = index.alu(Ops.CMPLT, index.const_like(sizes[axis]))
         is_written = is_written.alu(
             Ops.AND, index.alu(Ops.CMPLT, index.const_like(0)).logical_not()

@@ -17,6 +17,7 @@ from tinygrad.uop.args import BufferArg, ReduceArg
 from tinygrad.uop.device_value import DeviceValue, Spmd, TensorDevice, is_file
 from tinygrad.uop.methods.movement import NodeMovementMixin
 from tinygrad.uop.node import Node
+from tinygrad.uop.sint import index_dtype
 
 _buffer_slots = itertools.count()
 
@@ -38,9 +39,11 @@ class TensorGraphMixin(NodeMovementMixin):
         return cls(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_slots), shape, device))
 
     @classmethod
-    def arange(cls, size: int | Node, dtype: DType = dtypes.int) -> Self:
-        """`0, 1, ..., size - 1`. It is never stored unless asked for."""
-        return cls(Ops.ARANGE, dtype, (), size)
+    def arange(cls, size: int | Node, dtype: DType | None = None) -> Self:
+        """`0, 1, ..., size - 1`, by default in the dtype of index arithmetic. It is never stored
+        unless asked for.
+        """
+        return cls(Ops.ARANGE, dtype or index_dtype(size), (), size)
 
     def alu(self, op: Ops, *src: Self) -> Self:
         """`op(self, *src)`, elementwise. Sources in different layouts are resharded to one."""

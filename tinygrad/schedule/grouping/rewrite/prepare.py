@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from tinygrad.dtype import ConstType, dtypes
+from tinygrad.dtype import ConstType
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.renderer.target import Target
 from tinygrad.schedule.grouping.rewrite.phases import split_phases
@@ -17,7 +17,7 @@ from tinygrad.schedule.grouping.rewrite.preserve import PRESERVED
 from tinygrad.schedule.grouping.rewrite.split_product import split_of_product
 from tinygrad.schedule.grouping.targets import find_target
 from tinygrad.schedule.grouping.values import is_contraction
-from tinygrad.schedule.spmd.local import broadcast_scalar, depends_on_device
+from tinygrad.schedule.spmd.local import depends_on_device, rows_in_block
 from tinygrad.schedule.storage_views import (
     SHARD_NAMES,
     as_memory,
@@ -146,8 +146,7 @@ def slice_scatter(node: UOp, x: UOp) -> UOp | None:
     bounds = (*node.arg[:batch], *((0, size) for size in index.shape[batch:]))
     index, values = index.shrink(bounds), values.shrink((*bounds, *rest))
     if not isinstance(start, int) or start:
-        rows = index.cast(dtypes.int)
-        index = UOp(Ops.SUB, dtypes.int, (rows, broadcast_scalar(start, rows.shape)))
+        index = rows_in_block(index, start, node.shape[batch])
     return UOp(x.op, x.dtype, (values, index), node.shape[: batch + 1])
 
 
