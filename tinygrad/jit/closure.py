@@ -57,7 +57,7 @@ class Closure:
         self._is_rebound = found.is_rebound or moved
         named = {id(x): x for x in survey.tensors() if found.is_used(x)}
         links = [link for link in survey.links if _is_followed(link, named, recording)]
-        hidden = found.others(named.values(), used.difference(inputs.memory))
+        hidden = found.others(recording, named.values(), used.difference(inputs.memory))
         # a lazy tensor may be used too, if what it reads is
         lazy = recording.lazy_reading(touched - written, named)
         if hidden or lazy:
@@ -166,7 +166,6 @@ class _Used:
         self._memory: dict[int, bool] = {}
         # the function dropped a tensor that it used: the next call uses another in its place
         self.is_rebound = recording.lazy_was_lost()
-        self._alive: list[Tensor] = []
         for stored in recording.stored:
             is_used = any(b() in used for b in stored.buffers)
             x = stored.tensor()
@@ -175,7 +174,6 @@ class _Used:
             else:
                 self._before[id(x)] = stored
                 self._memory[id(x)] = is_used
-                self._alive.append(x)
 
     def is_used(self, x: Tensor) -> bool:
         """Whether the function may have used a tensor, as it may any that is not in memory."""
@@ -186,16 +184,13 @@ class _Used:
         stored = self._before.get(id(x))
         return stored is not None and not stored.is_in_place(x)
 
-    def others(self, named: Iterable[Tensor], used: set[Buffer]) -> dict[int, Tensor]:
+    def others(
+        self, recording: Recording, named: Iterable[Tensor], used: set[Buffer]
+    ) -> dict[int, Tensor]:
         """The tensors in `used` memory that no named tensor is in, by id."""
         known = {b for x in named for b in _memory_below(x)}
-        found: dict[int, Tensor] = {}
-        for x in self._alive:
-            if self._memory[id(x)]:
-                memory = set(_memory_below(x))
-                if known.isdisjoint(memory) and not used.isdisjoint(memory):
-                    found[id(x)] = x
-        return found
+        older = recording.older_in(used - known)
+        return {id(x): x for x in older if known.isdisjoint(_memory_below(x))}
 
 
 def _memory_below(x: Tensor) -> list[Buffer]:

@@ -260,7 +260,7 @@ class TinyJit(Followed, Generic[P, R]):
         closure = Closure(recording, touched, written, inputs, result)
         # writes to a view in memory of its own run in what it is a view of, which is no input
         is_fixed = written.isdisjoint(b for _, whole in inputs.apart for b in whole)
-        is_fixed &= not (recording.lazy_has_changed() or recording.others_moved())
+        is_fixed &= not recording.lazy_has_changed()
         if is_fixed and not capture.has_moved and not self._changed:
             sources.check()
             draws = ReplayedDraws(drawn, capture.items)

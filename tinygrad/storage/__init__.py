@@ -3,16 +3,16 @@
 A tensor is a mutable reference to an immutable node of the graph. It refers to another node only
 after it was realized, assigned, replaced, or moved in place.
 
-    live_tensors.py      the base class of `Tensor`, and weak references to all tensors
+    live_tensors.py      tensors, the cells that a tensor and its views share, and all that live
     views.py             the memory that a node reads, and whether it needs any
-    aliases.py           a tensor and its views, which see each other's writes
+    aliases.py           the whole value of a view, and who may write it
     shards.py            views of the shard of one device
     placement.py         canonical devices, and values moved to them
     assignment.py        `assign` and `x[...] = v`
-    pending_writes.py    writes that have not run, and the lazy values that they would change
-    older_content.py     lazy values that cannot be computed before their memory is overwritten
-    copy_on_write.py     memory that several tensors share until one is written
     realization.py       tensors are computed into memory
+    gate.py              memory that exists is overwritten; what happens at `c[1:3] += x`
+    readers.py           lazy values that are computed before what they read is overwritten
+    put_back.py          what a schedule that failed leaves behind
     dependents.py        which nodes are built on a node
     rebuild.py           graphs over other nodes
     files.py             tensors in files, and `file_layout.py`, where their elements are
@@ -23,39 +23,40 @@ after it was realized, assigned, replaced, or moved in place.
 
 The rules:
 
-**Ownership.** A `BUFFER` node owns memory (`execution/buffers.py`): one `Buffer`, or a
-`MultiBuffer` with one `Buffer` for each device of its `Sharding`. Memory is allocated when it is
-first used, and freed with the last reference to the node.
+**Versions.** A `BUFFER` node is one version of the content of some memory (`execution/buffers.py`):
+a `Buffer`, or a `MultiBuffer` with one for each device of its `Sharding`. A version never changes,
+so a lazy value keeps the content that it was built on. Memory knows its versions by weak references
+(`execution/versions.py`).
+
+**Cells.** A tensor is (cell, steps). A tensor and its views share a cell: movement methods,
+`detach`, `bitcast`, `shards`, `replace` and `Tensor(x)` make views; all other methods make new
+values. The cell has the node of the whole value: a version, a lazy value, or a pending write. Views
+derive theirs when asked, and forget them when the cell gets another. A tensor gets its cell when it
+has a view or is first written.
+
+**Ownership.** One cell owns memory: the first that writes, exports or captures it, while a member
+lives. Equal nodes are one object, so other tensors may read the same version; they have borrowed it,
+and a write to them makes a value that gets memory of its own. Memory that code outside can write is
+never borrowed: an equal value is a copy.
 
 **Views.** A view is a chain of movement ops that reads the memory of a `BUFFER` in place: RESHAPE,
 PERMUTE, EXPAND, SHRINK, FLIP, and DETACH and CONTIGUOUS_BACKWARD. PAD, WINDOW and UNWINDOW compute
 new elements, so their results are not views. A shard of a tensor is a view too: an `MSELECT` of its
 buffer. Only replicas cannot be written one by one.
 
-**Aliases.** A tensor and its views are an `Cell`: the node of the whole value, and for each
-member the steps to its view. Movement methods, `detach`, `bitcast`, `shards`, `replace` and
-`Tensor(x)` make aliases; all other methods make new values. A write to a member gives the group a
-new node, from which every live member is derived at once. So aliases see each other's writes,
-whether they were computed or not; no other tensors do.
-
-**Copy on write.** Equal nodes are one object, so tensors that are no aliases may share a buffer.
-Shared buffers are recorded; the first write to one copies it for every tensor that is no alias.
-Without sharing, a write costs nothing.
-
-**Pending writes.** `assign` builds `ASSIGN(target, value)` and runs nothing. `target` is a whole
-buffer; a slice is written as a new value of the whole. The write runs when an alias of the tensor,
-or a tensor that reads the new content, is realized. Live tensors that read older content of the
-buffer are realized together with it, so each tensor keeps the value that it had when it was built.
-`write_now` runs an ASSIGN to a slice of memory at once, which no tensor ever refers to.
+**Writes.** `assign` builds `ASSIGN(target, value)` and runs nothing. `target` is a whole buffer; a
+slice is written as a new value of the whole. `x[...] = v` runs an ASSIGN to a slice of memory at
+once. Every write, also that of a replay, goes through the gate, which copies what can still be read.
+Lazy values that read it are computed with the write, which is cheaper; `STATE_POLICY=0` does not,
+and tests compute the same values with it.
 
 **Realization.** Realizing a node computes it into a `BUFFER`. Every live tensor whose graph
 contains the node is rebuilt over that `BUFFER`, so nothing is computed twice. `dependents` finds
 these tensors without walking the graphs of all others.
 
 **Failures.** If a realization fails or is interrupted, what ran is kept, so no assignment runs
-twice. A value that cannot be computed, and that reads content about to be overwritten, reads a copy
-from then on. If the content was overwritten already, the value is lost, and its use is an error. No
-other tensor fails.
+twice; Ctrl-C waits until no memory is half written. What can no longer be computed is lost, and its
+use is an error. No other tensor fails.
 
 **Files.** A tensor on "DISK:path" is a file, or a view of one. A write to it runs at once, after
 the lazy values that read the older content are computed. What is computed from it is on another

@@ -11,10 +11,11 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from tinygrad.execution.buffers import name_content, storage_of, tokens_of
-from tinygrad.execution.versions import bases_of, is_same_memory
+from tinygrad.execution.versions import bases_of, is_same_memory, versions_in
 from tinygrad.storage.gradients.grad_mode import GradState, gradients_disabled, open_blocks
 from tinygrad.storage.lock import changes
 from tinygrad.storage.views import view_base
@@ -96,6 +97,24 @@ class LiveTensors:
         """The tensors that are in no `settled_at`, and whose node is known."""
         refs = list(self._unsettled.values())
         return [x for ref in refs if (x := ref()) is not None and known_node(x) is not None]
+
+    def in_memory(self, memory: AbstractSet[Any]) -> list[TensorBase]:
+        """The tensors in some of this memory, bases of buffers: those of the cell that owns it, and
+        others that refer to its content.
+        """
+        found: dict[TensorBase, None] = {}
+        for base in memory:
+            owner = None if base.owner is None else base.owner()
+            if owner is not None:
+                found.update(dict.fromkeys(owner.live()))
+            for node in versions_in([base]):
+                found.update(dict.fromkeys(self.settled_at(node)))
+        for x in self.unsettled():
+            below = view_base(x.uop)
+            if below.op is Ops.BUFFER and below.memory is not None:
+                if not memory.isdisjoint(bases_of(below.memory)):
+                    found[x] = None
+        return list(found)
 
     def find(self, number: int) -> TensorBase | None:
         """The tensor with a number, if it exists."""

@@ -32,8 +32,8 @@ from tinygrad.uop.user_line import find_user_line
 
 
 class Recording:
-    """All live tensors at the start of a call, and what `roots` reach by name. None is kept alive
-    after `settle`.
+    """The tensors that `roots` reach by name, and those that are lazy, at the start of a call. None
+    is kept alive after `settle`. Others that the call uses are found by the memory that it touched.
 
     `arguments` are the tensors that the function is given.
     """
@@ -52,14 +52,13 @@ class Recording:
         reached = self.before.tensors()
         gradients = {id(x.grad) for x in reached}
         self._reached = [x for x in reached if id(x) not in gradients]
-        self.stored: list[StoredTensor] = []
-        self._lazy: list[tuple[weakref.ref[Tensor], weakref.ref[UOp]]] = []
-        for x in live_tensors:
-            if isinstance(x, Tensor):
-                if is_in_memory(x.uop):
-                    self.stored.append(StoredTensor(x))
-                else:
-                    self._lazy.append((weakref.ref(x), weakref.ref(x.uop)))
+        self.stored = [StoredTensor(x) for x in reached if is_in_memory(x.uop)]
+        """The tensors that were reached in memory."""
+        self._lazy = [
+            (weakref.ref(x), weakref.ref(x.uop))
+            for x in live_tensors.unsettled()
+            if isinstance(x, Tensor) and not is_in_memory(x.uop)
+        ]
         self._mark = live_tensors.mark()
         self.places: list[Place] = []
         """Where the function left tensors that it created or was given, its results too."""
@@ -109,26 +108,22 @@ class Recording:
         found = live_tensors.since(self._mark)
         return [x for x in found if isinstance(x, Tensor) and id(x) not in returned]
 
-    def known_memory(self, results: Iterable[Tensor]) -> set[Buffer]:
-        """The memory of `results`, and of tensors that were there before."""
+    def older_in(self, memory: set[Buffer]) -> list[Tensor]:
+        """The tensors in some memory that were there before."""
+        found = live_tensors.in_memory(memory)
+        return [x for x in found if isinstance(x, Tensor) and x._number < self._mark]
+
+    def known_memory(self, results: Iterable[Tensor], written: set[Buffer]) -> set[Buffer]:
+        """The memory of `results`, and that of tensors that were there before, of `written`."""
         known = {b for x in self.stored for ref in x.buffers if (b := ref()) is not None}
-        below = (buffer for x in results for buffer in buffers_read_by(x.uop))
+        tensors = (*results, *self.older_in(written))
+        below = (buffer for x in tensors for buffer in buffers_read_by(x.uop))
         return known.union(*map(memory_of, below))
 
     def lazy_was_lost(self) -> bool:
         """Whether the function dropped a lazy tensor, other than for an equal one."""
         return any(
             link.is_lost() and not _is_equal(link, node()) for link, node in self._lazy_links
-        )
-
-    def others_moved(self) -> bool:
-        """Whether tensors that the function does not reach are in other memory by now, as copies of
-        what it wrote are. A replay would write them again.
-        """
-        named = {id(x) for x in self.before.tensors()}
-        return any(
-            (x := stored.tensor()) is not None and id(x) not in named and stored.is_moved(x)
-            for stored in self.stored
         )
 
     def lazy_has_changed(self) -> bool:
@@ -172,11 +167,12 @@ class Recording:
         """The tensors that the function wrote to without realizing them."""
         named = {id(x) for x in self.before.tensors()}
         named |= {id(x.grad) for x in live_tensors.one_by_one() if x.grad is not None}
-        before = [(x.tensor(), x.node()) for x in self.stored]
-        before += [(ref(), node()) for ref, node in self._lazy]
+        before = {ref(): node() for ref, node in self._lazy}
         found: list[Tensor] = []
-        for x, node in before:
-            if x is None or x.uop is node or is_in_memory(x.uop) or is_uniform(x.uop):
+        for x in live_tensors.unsettled():
+            if not isinstance(x, Tensor) or x._number >= self._mark:
+                continue
+            if x.uop is before.get(x) or is_in_memory(x.uop) or is_uniform(x.uop):
                 continue
             if id(x) in named or has_pending_write(x.uop):
                 found.append(x)

@@ -23,6 +23,7 @@ from tinygrad.jit.containers import may_change, tensors_in
 from tinygrad.jit.effects.places import Place
 from tinygrad.jit.effects.recording import Recording
 from tinygrad.jit.effects.templates import (
+    Calls,
     CallTensors,
     Templates,
     TensorTemplate,
@@ -32,8 +33,7 @@ from tinygrad.jit.effects.templates import (
 from tinygrad.jit.inputs import Inputs
 from tinygrad.jit.replay.substitution import Substitution
 from tinygrad.storage.aliases import aliases_of
-from tinygrad.storage.gradients.history import histories
-from tinygrad.storage.live_tensors import Cell, Content
+from tinygrad.storage.live_tensors import Cell, Content, live_tensors
 from tinygrad.storage.views import is_uniform, view_base
 from tinygrad.tensor import Tensor
 
@@ -45,14 +45,14 @@ class _SameResult:
     all of its aliases.
     """
 
-    def __init__(self, tensor: Tensor, owns_value: bool) -> None:
+    def __init__(self, tensor: Tensor, owns_value: bool, calls: Calls) -> None:
         self._tensor = tensor
         self._cell = tensor._own_cell()
         self._steps = tensor._steps
         self._content = self._cell.note_content(self._cell.uop) if owns_value else None
         if self._content is not None:
             _name_borrowed(self._cell)
-            self._content.named = histories.captured_by(tensor._requires_grad)
+            self._content.named = calls.note_names(tensor._requires_grad)
 
     def restore(self) -> None:
         """Let the tensor be what it was in the captured call, whatever the caller did to it."""
@@ -94,6 +94,7 @@ class Outcome(Generic[R]):
     ) -> None:
         self._captured = captured
         self._written = written
+        self._calls = Calls()
         results = tensors_in(result)
         kept = {id(x): x for place in places for x in tensors_in(place.value)}
         kept |= {id(x): x for x in gradients.values() if x is not None}
@@ -106,7 +107,9 @@ class Outcome(Generic[R]):
         made = [x for x in tensors if isinstance(self._templates.of(x), TensorTemplate)]
         same = {id(x): x for x in results if self._templates.of(x) is x and id(x) not in before}
         self._same_results = [
-            _SameResult(x, id(x) not in views_of_older) for x in same.values() if _is_stored(x)
+            _SameResult(x, id(x) not in views_of_older, self._calls)
+            for x in same.values()
+            if _is_stored(x)
         ]
         contents = [Content(x.uop) for x in made]
         memory = [m for found in contents for m, _ in found.memory.values()]
@@ -144,7 +147,7 @@ class Outcome(Generic[R]):
             is_new = id(x) in left or is_uniform(x.uop) or is_filled
             return is_new or substitution.changes(Content(x.uop))
 
-        return Templates(self._captured, results, kept, is_made)
+        return Templates(self._captured, results, kept, is_made, self._calls)
 
     def _set_places(self, places: Sequence[Place], gradients: Mapping[int, Tensor | None]) -> None:
         """Separate the places that each call fills with new tensors from the others."""
@@ -200,6 +203,7 @@ class Outcome(Generic[R]):
 
     def finish(self, call: CallTensors) -> R:
         """The result, once the replay has run."""
+        self._calls.last = live_tensors.now()
         for x in self._same_results:
             x.name()
         result: R = call.fill(self._result) if self._is_new else self._result
@@ -216,7 +220,7 @@ def outcome_of(result: R, recording: Recording, written: set[Buffer], inputs: In
     kept += [x for x in recording.gradients.values() if x is not None]
     keys, memory = {value_key(x) for x in kept}, {view_base(x.uop) for x in kept}
     apart = [x for x in results if value_key(x) not in keys and view_base(x.uop) not in memory]
-    own = written - recording.known_memory(apart) - inputs.memory
+    own = written - recording.known_memory(apart, written) - inputs.memory
     others = recording.created([*results, *recording.left()])
     before = {id(x) for x in results if not recording.has_created(x)}
     older = {id(x) for x in results if not all(map(recording.has_created, aliases_of(x)))}

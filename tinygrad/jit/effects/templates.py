@@ -14,11 +14,25 @@ from typing import Any
 from tinygrad.jit.containers import kind_of, leaves, map_leaves
 from tinygrad.jit.inputs import Inputs
 from tinygrad.jit.replay.substitution import Substitution
+from tinygrad.storage.gradients.grad_mode import GradState
 from tinygrad.storage.gradients.history import histories
-from tinygrad.storage.live_tensors import Cell, Content
+from tinygrad.storage.live_tensors import Cell, Content, live_tensors
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import ViewStep
+
+
+class Calls:
+    """When a captured function was last called, in the count of `live_tensors.now`."""
+
+    def __init__(self) -> None:
+        self.last = live_tensors.now()
+
+    def note_names(self, state: GradState) -> Callable[[Iterable[UOp]], None]:
+        """What to do with BUFFERs that results get when somebody asks for them: they have no
+        history.
+        """
+        return lambda buffers: histories.captured_in(buffers, state and True, self.last)
 
 
 @dataclass(eq=False)
@@ -58,7 +72,9 @@ class Templates:
         results: Iterable[Tensor],
         kept: Collection[Tensor],
         is_made: Callable[[Tensor], bool],
+        calls: Calls,
     ) -> None:
+        self._calls = calls
         groups: dict[Any, dict[int, tuple[Tensor, bool | None]]] = {}
         for x in results:
             groups.setdefault(value_key(x), {})[id(x)] = x, None
@@ -88,7 +104,7 @@ class Templates:
             else:
                 own = whole = whole or _Whole(Content(x._cell.uop))
                 steps = x._steps
-            own.content.named = histories.captured_by(x._requires_grad)
+            own.content.named = self._calls.note_names(x._requires_grad)
             self._made[id(x)] = TensorTemplate(own, steps, requires_grad)
 
     def of(self, value: Any, older: Container[int] = ()) -> Any:

@@ -375,23 +375,17 @@ class Histories(KnownHistories):
             if buffer.op is Ops.BUFFER and dtypes.is_float(buffer.dtype):
                 states.setdefault(buffer, []).append(x._requires_grad)
         for buffer, found in states.items():
-            self._lose_captured(buffer, any(found) or (None if None in found else False))
+            state = any(found) or (None if None in found else False)
+            self.captured_in([buffer], state, live_tensors.now())
 
-    def captured_by(self, state: GradState) -> Callable[[Iterable[UOp]], None]:
-        """What to do with new BUFFERs of the results of later calls, whose state is that."""
-
-        def note(buffers: Iterable[UOp]) -> None:
-            for buffer in buffers:
-                if dtypes.is_float(buffer.dtype) and buffer not in self.lost:
-                    self._lose_captured(buffer, state and True)
-
-        return note
-
-    def _lose_captured(self, buffer: UOp, requires_grad: bool | None) -> None:
-        if requires_grad:
-            self.lose(buffer, Reason.CAPTURED)
-        elif requires_grad is None:
-            self.lose(buffer, Reason.CAPTURED, live_tensors.now())
+    def captured_in(
+        self, buffers: Iterable[UOp], requires_grad: bool | None, called: int
+    ) -> None:
+        """Note that BUFFERs are results of a call of a captured function, which was at `called`."""
+        for buffer in buffers:
+            if dtypes.is_float(buffer.dtype) and buffer not in self.lost:
+                if requires_grad is not False:
+                    self.lose(buffer, Reason.CAPTURED, 0 if requires_grad else called)
 
 
 histories = Histories()
