@@ -12,6 +12,7 @@ trace.py               records communication
 wire.py                messages between processes
 buffers.py             the memory of BUFFER nodes
 versions.py            the BUFFER nodes of the content of some memory
+interrupts.py          Ctrl-C while memory is overwritten
 """
 
 from __future__ import annotations

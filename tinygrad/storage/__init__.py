@@ -4,6 +4,7 @@ A tensor is a mutable reference to an immutable node of the graph. It refers to 
 after it was realized, assigned, replaced, or moved in place.
 
     live_tensors.py      tensors, the cells that a tensor and its views share, and all that live
+    content.py           what is in some memory, whatever it is
     views.py             the memory that a node reads, and whether it needs any
     aliases.py           the whole value of a view, and who may write it
     shards.py            views of the shard of one device
@@ -35,9 +36,9 @@ derive theirs when asked, and forget them when the cell gets another. A tensor g
 has a view or is first written.
 
 **Ownership.** One cell owns memory: the first that writes, exports or captures it, while a member
-lives. Equal nodes are one object, so other tensors may read the same version; they have borrowed it,
-and a write to them makes a value that gets memory of its own. Memory that code outside can write is
-never borrowed: an equal value is a copy.
+lives. Equal nodes are one object, so other tensors may read the same version; they have borrowed
+it, and a write to them makes a value that gets memory of its own. Memory that code outside can
+write is never borrowed: an equal value is a copy.
 
 **Views.** A view is a chain of movement ops that reads the memory of a `BUFFER` in place: RESHAPE,
 PERMUTE, EXPAND, SHRINK, FLIP, and DETACH and CONTIGUOUS_BACKWARD. PAD, WINDOW and UNWINDOW compute
@@ -46,9 +47,9 @@ buffer. Only replicas cannot be written one by one.
 
 **Writes.** `assign` builds `ASSIGN(target, value)` and runs nothing. `target` is a whole buffer; a
 slice is written as a new value of the whole. `x[...] = v` runs an ASSIGN to a slice of memory at
-once. Every write, also that of a replay, goes through the gate, which copies what can still be read.
-Lazy values that read it are computed with the write, which is cheaper; `STATE_POLICY=0` does not,
-and tests compute the same values with it.
+once. Every write, also that of a replay, goes through the gate, which copies what can still be
+read. Lazy values that read it are computed with the write, which is cheaper; `STATE_POLICY=0` does
+not, and tests compute the same values with it.
 
 **Realization.** Realizing a node computes it into a `BUFFER`. Every live tensor whose graph
 contains the node is rebuilt over that `BUFFER`, so nothing is computed twice. `dependents` finds

@@ -1,8 +1,8 @@
 """Aliases: a tensor and its views share one value, so each sees writes to the others.
 
 Input: a tensor, and its new value. Output: the tensor and all of its aliases over the new value.
-Invariant: a member of an alias group has the value of the view by its `_steps` of the group's
-value; it may be in memory of its own, or be what was last written to it.
+Invariant: a member of a cell has the value of the view by its `_steps` of the cell's value; it may
+be in memory of its own, or be what was last written to it.
 """
 
 from __future__ import annotations

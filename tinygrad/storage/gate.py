@@ -10,10 +10,10 @@ What happens at `c[1:3] += x`, where `c` is a vector in memory:
 
 1. Python calls `view = c[1:3]`. A view is (cell, steps): it has the cell of `c`, and one step, a
    SHRINK. The node of `c` is a version, `BUFFER 1`, that of the view `SHRINK(BUFFER 1)`.
-2. `view += x` calls `view.assign(view + x)` (`assignment.py`). The cell owns the memory, so its node
-   becomes a pending write, `ASSIGN(BUFFER 1, where(mask, pad(view + x), BUFFER 1))`. Nothing runs.
-   A cell that had borrowed the memory, as that of `c + 0`, would get the value alone: it has no
-   memory of its own yet. All members of the cell derive their nodes from it when asked.
+2. `view += x` calls `view.assign(view + x)` (`assignment.py`). The cell owns the memory, so its
+   node becomes a pending write, `ASSIGN(BUFFER 1, where(mask, pad(view + x), BUFFER 1))`. Nothing
+   runs. A cell that had borrowed the memory, as that of `c + 0`, would get the value alone: it has
+   no memory of its own yet. All members of the cell derive their nodes from it when asked.
 3. `c.tolist()` realizes it (`realization.py`). A schedule is planned: a kernel that stores three
    elements in place. Lazy tensors that read `BUFFER 1` join it (`readers.py`), as it is cheaper to
    compute them now than to copy what they read; no value depends on whether all are found.
@@ -25,8 +25,8 @@ What happens at `c[1:3] += x`, where `c` is a vector in memory:
    be a pending write again.
 
 A captured function does the same for all memory that it writes (`jit/effects/written_memory.py`),
-but gives no names: a cell whose content has no node since a replay is named when somebody asks. What
-was never named was never read, so the look of a replay is cheap.
+but gives no names: a cell whose content has no node since a replay is named when somebody asks.
+What was never named was never read, so the look of a replay is cheap.
 
 Input: memory about to be overwritten. Output: nobody can read its older content in it. Invariant: a
 reader that was forgotten costs a copy, and never a value.

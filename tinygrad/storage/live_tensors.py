@@ -1,8 +1,8 @@
-"""Live tensors: the base class of `Tensor`, and the registry of all tensors that exist.
+"""Live tensors: the base class of `Tensor`, cells, and the registry of all tensors that exist.
 
 Input: nodes of the tensor graph. Output: tensors that refer to them. Invariant: every tensor is in
-`live_tensors`, which keeps none alive; a tensor and its views are in one `Cell`. A tensor or
-a group of which nothing is lazy is looked up by its BUFFER, and costs a realization nothing.
+`live_tensors`, which keeps none alive; a tensor and its views are in one `Cell`. A tensor or a cell
+of which nothing is lazy is looked up by its BUFFER, and costs a realization nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from tinygrad.execution.buffers import name_content, storage_of, tokens_of
-from tinygrad.execution.versions import bases_of, is_same_memory, versions_in
+from tinygrad.execution.buffers import storage_of
+from tinygrad.execution.versions import bases_of, versions_in
+from tinygrad.storage.content import Content
 from tinygrad.storage.gradients.grad_mode import GradState, gradients_disabled, open_blocks
 from tinygrad.storage.lock import changes
 from tinygrad.storage.views import view_base
@@ -38,7 +39,7 @@ class LiveTensors:
 
     def __init__(self) -> None:
         self._refs: dict[int, _NumberedRef] = {}
-        # those among them that may be lazy, or whose alias group may be
+        # those among them that may be lazy, or whose cell may be
         self._unsettled: dict[int, _NumberedRef] = {}
         # the others, by their BUFFER; some may be unsettled again
         self._settled = NodeTable[dict[int, _NumberedRef]]()
@@ -58,7 +59,7 @@ class LiveTensors:
         self._unsettled.pop(number, None)
 
     def changed(self, tensor: TensorBase) -> None:
-        """Note that a tensor, or its alias group, refers to another node."""
+        """Note that a tensor, or its cell, refers to another node."""
         number = tensor._number
         self._unsettled[number] = self._refs[number]
 
@@ -110,10 +111,9 @@ class LiveTensors:
             for node in versions_in([base]):
                 found.update(dict.fromkeys(self.settled_at(node)))
         for x in self.unsettled():
-            below = view_base(x.uop)
-            if below.op is Ops.BUFFER and below.memory is not None:
-                if not memory.isdisjoint(bases_of(below.memory)):
-                    found[x] = None
+            below = view_base(x.uop).memory
+            if below is not None and not memory.isdisjoint(bases_of(below)):
+                found[x] = None
         return list(found)
 
     def find(self, number: int) -> TensorBase | None:
@@ -184,48 +184,7 @@ class LiveTensors:
 live_tensors = LiveTensors()
 _register = live_tensors.add
 cells_lock = threading.RLock()
-"""Held while an alias group gains or loses a member. Reentrant: a finalizer may make a view."""
-
-
-class Content:
-    """What is in some memory, whatever it is: a node over it, whose BUFFERs are named when somebody
-    asks for it.
-    """
-
-    __slots__ = ("like", "memory", "named")
-
-    def __init__(self, node: UOp) -> None:
-        self.named: Callable[[Iterable[UOp]], None] | None = None
-        """What is told of new names."""
-        memory = [x for x in node.toposort() if x.op is Ops.BUFFER]
-        blank = {x: UOp.new_buffer(x.arg.device, x.arg.shape, x.dtype) for x in memory}
-        self.like = blank[node] if node in blank else node.substitute(blank)
-        """The node, over BUFFERs without memory."""
-        self.memory = {new: (old.memory, tokens_of(old)) for old, new in blank.items()}
-        """For each BUFFER that stands for memory, the memory and its tokens."""
-
-    def node(self) -> UOp:
-        """A node over what is in the memory now."""
-        named = {
-            x: name_content(memory, x.arg, x.dtype, tokens)
-            for x, (memory, tokens) in self.memory.items()
-        }
-        if self.named is not None:
-            self.named(named.values())
-        return named[self.like] if self.like in named else self.like.substitute(named)
-
-    def is_same(self, other: Content) -> bool:
-        """Whether this is the same view of the same memory."""
-        if self is other:
-            return True
-        mine, theirs = self.memory.items(), other.memory.items()
-        if len(mine) != len(theirs):
-            return False
-        pairs = [*zip(mine, theirs, strict=True)]
-        if not all(is_same_memory(a[0], b[0]) for (_, a), (_, b) in pairs):
-            return False
-        moved = {x: y for (x, _), (y, _) in pairs}
-        return self.like.substitute(moved) is other.like
+"""Held while a cell gains or loses a member. Reentrant: a finalizer may make a view."""
 
 
 class Cell:
@@ -364,7 +323,7 @@ class TensorBase:
     _cell: Cell | None
     """The tensors that share memory with this one; None if it has no views and is none."""
     _steps: tuple[ViewStep, ...]
-    """The steps from the value of `aliases` to this view of it."""
+    """The steps from the value of the cell to this view of it."""
     _requires_grad: GradState
 
     # `==` is elementwise, so identity tells tensors apart
@@ -431,7 +390,7 @@ class TensorBase:
         return new
 
     def _own_cell(self) -> Cell:
-        """The alias group of this tensor; a new one if it has none."""
+        """The cell of this tensor; a new one if it has none."""
         with cells_lock:
             if self._cell is None:
                 self._cell = Cell(self.uop, self._number)

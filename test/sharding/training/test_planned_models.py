@@ -242,9 +242,9 @@ def test_few_layers_tell_the_cost_of_many_whatever_was_built_before(
 def test_a_trial_leaves_no_assignment_behind() -> None:
     inputs = inputs_of("gpt", "adamw")
     held = nn.state.get_parameters(inputs)
-    before = [(x.uop, x._aliases, x._steps, x.grad) for x in held]
+    before = [(x.uop, x._cell, x._steps, x.grad) for x in held]
     predict(step, inputs, by_hand(inputs, NULLS)["data parallel"])
-    after = [(x.uop, x._aliases, x._steps, x.grad) for x in held]
+    after = [(x.uop, x._cell, x._steps, x.grad) for x in held]
     assert all(a is b for x, y in zip(before, after, strict=True) for a, b in zip(x, y))
 
 

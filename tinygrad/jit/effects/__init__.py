@@ -3,7 +3,7 @@
 Observing a call:
 
     recording.py            the tensors before a call, and those that it must realize
-    stored_tensor.py        a tensor in memory when a call began: was it moved since?
+    known_memory.py         where a tensor was when a call was captured: is it there still?
     places.py               where the function keeps tensors: attributes, lists, dicts
     python_state.py         Python values that the call changes, for which it runs again
     python_sources.py       iterators and random generators, whose next values a replay lacks
@@ -11,11 +11,9 @@ Observing a call:
 Repeating its effects:
 
     results.py              the result of each call, and the tensors that it keeps elsewhere
-    persistent_results.py   results that are the same tensors in each call
     templates.py            results and kept tensors that are new in each call
 
 Protecting values from them:
 
-    written_memory.py       lazy values that read memory which a replay overwrites
-    known_references.py     reference counts, which show that there are none
+    written_memory.py       nobody reads the older content of memory that a replay overwrites
 """

@@ -11,7 +11,8 @@ from typing import Any
 
 from tinygrad.execution.buffers import memory_of
 from tinygrad.execution.versions import bases_of, is_same_memory
-from tinygrad.storage.live_tensors import Cell, Content, known_node
+from tinygrad.storage.content import Content
+from tinygrad.storage.live_tensors import Cell, known_node
 from tinygrad.storage.views import IDENTITY_OPS, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops

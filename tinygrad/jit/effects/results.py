@@ -33,7 +33,8 @@ from tinygrad.jit.effects.templates import (
 from tinygrad.jit.inputs import Inputs
 from tinygrad.jit.replay.substitution import Substitution
 from tinygrad.storage.aliases import aliases_of
-from tinygrad.storage.live_tensors import Cell, Content, live_tensors
+from tinygrad.storage.content import Content
+from tinygrad.storage.live_tensors import Cell, live_tensors
 from tinygrad.storage.views import is_uniform, view_base
 from tinygrad.tensor import Tensor
 

@@ -14,9 +14,10 @@ from typing import Any
 from tinygrad.jit.containers import kind_of, leaves, map_leaves
 from tinygrad.jit.inputs import Inputs
 from tinygrad.jit.replay.substitution import Substitution
+from tinygrad.storage.content import Content
 from tinygrad.storage.gradients.grad_mode import GradState
 from tinygrad.storage.gradients.history import histories
-from tinygrad.storage.live_tensors import Cell, Content, live_tensors
+from tinygrad.storage.live_tensors import Cell, live_tensors
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import ViewStep
@@ -180,7 +181,7 @@ class CallTensors:
 
 
 def value_key(tensor: Tensor) -> Any:
-    """A key that is equal for the views of one value: their alias group, or the only tensor."""
+    """A key that is equal for the views of one value: their cell, or the only tensor."""
     return tensor if tensor._cell is None else tensor._cell
 
 

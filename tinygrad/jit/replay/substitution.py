@@ -14,7 +14,7 @@ from tinygrad.execution.buffers import bind_buffers
 from tinygrad.execution.realize import BufferCopy, ExecItem, ScheduleItem
 from tinygrad.execution.versions import bases_of, is_same_memory
 from tinygrad.jit.inputs import Inputs
-from tinygrad.storage.live_tensors import Content
+from tinygrad.storage.content import Content
 from tinygrad.uop import Ops
 from tinygrad.uop.float_variables import value_of
 from tinygrad.uop.ops import UOp

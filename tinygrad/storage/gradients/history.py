@@ -378,14 +378,12 @@ class Histories(KnownHistories):
             state = any(found) or (None if None in found else False)
             self.captured_in([buffer], state, live_tensors.now())
 
-    def captured_in(
-        self, buffers: Iterable[UOp], requires_grad: bool | None, called: int
-    ) -> None:
+    def captured_in(self, buffers: Iterable[UOp], requires_grad: bool | None, called: int) -> None:
         """Note that BUFFERs are results of a call of a captured function, which was at `called`."""
         for buffer in buffers:
-            if dtypes.is_float(buffer.dtype) and buffer not in self.lost:
-                if requires_grad is not False:
-                    self.lose(buffer, Reason.CAPTURED, 0 if requires_grad else called)
+            is_wanted = requires_grad is not False and dtypes.is_float(buffer.dtype)
+            if is_wanted and buffer not in self.lost:
+                self.lose(buffer, Reason.CAPTURED, 0 if requires_grad else called)
 
 
 histories = Histories()
