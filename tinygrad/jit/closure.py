@@ -129,9 +129,9 @@ class Closure:
         """Whether inputs alias these tensors as in the captured call. Another input may alias one
         only if neither is written and the tensor requires no gradient.
         """
-        found = self._aliases_of(inputs)
-        if not found and not self._aliases:
+        if not self._aliases and all(self._memory.isdisjoint(x.known) for x in inputs.memories):
             return True
+        found = self._aliases_of(inputs)
         more = found.keys() - self._aliases.keys()
         if any(i in self._assigned or not self._apart.isdisjoint(found[i]) for i in more):
             return False

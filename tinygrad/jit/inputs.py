@@ -34,7 +34,7 @@ from tinygrad.uop.ops import UOp
 class InputMemory:
     """The memory of a BUFFER that an argument, `tensor`, is in."""
 
-    __slots__ = ("arg", "dtype", "memory", "parts", "tensor", "tokens")
+    __slots__ = ("arg", "dtype", "known", "memory", "parts", "tensor", "tokens")
 
     def __init__(self, tensor: Tensor | None, node: UOp) -> None:
         self.tensor = tensor
@@ -43,11 +43,8 @@ class InputMemory:
         self.parts = device_buffers(node)
         self.tokens = tokens_of(node)
         self.memory = node.memory
-
-    @property
-    def known(self) -> list[Buffer]:
+        self.known = [*[b.base or b for b in self.parts], *self.tokens]
         """The base buffers, and the tokens."""
-        return [*[b.base or b for b in self.parts], *self.tokens]
 
     def is_borrowed(self) -> bool:
         """Whether another tensor, which is no alias of the argument, writes the memory."""

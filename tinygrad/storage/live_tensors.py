@@ -162,7 +162,7 @@ class LiveTensors:
             if x is None:
                 continue
             cell, node = x._cell, known_node(x)
-            whole = None if cell is None else known_node(cell)
+            whole = None if cell is None else cell.known
             if whole is None or whole.op is stored:
                 cell = None
             if node is None:
@@ -191,16 +191,17 @@ class Cell:
     """What a tensor and its views share. `uop` is the whole value, `members` their numbers.
 
     The tensor itself need not exist any more. While nobody has asked for the value of memory that
-    a captured function writes, the cell has no `uop`, but a `content`.
+    a captured function writes, the cell has no node, but a `content`.
     """
 
-    __slots__ = ("__weakref__", "content", "members", "uop")
+    __slots__ = ("__weakref__", "content", "known", "members")
 
-    uop: UOp
     content: Content | None
+    known: UOp | None
+    """The node of the whole value, if somebody has asked for it."""
 
     def __init__(self, uop: UOp, first: int) -> None:
-        self.uop = uop
+        self.known = uop
         self.content = None
         self.members = [first]
 
@@ -208,19 +209,22 @@ class Cell:
     def over(cls, content: Content) -> Cell:
         """A cell without members, of what is in some memory."""
         self = object.__new__(cls)
-        self.content, self.members = content, []
+        self.content, self.members, self.known = content, [], None
         return self
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name != "uop":
-                raise AttributeError(name)
+    @property
+    def uop(self) -> UOp:
+        """The node of the whole value."""
+        if self.known is None:
             with changes:
-                found = known_node(self)
-                if found is None:
-                    found = self.uop = self.content.node()
-            return found
+                if self.known is None:
+                    assert self.content is not None, "a cell has a node, or is in memory"
+                    self.known = self.content.node()
+        return self.known
+
+    @uop.setter
+    def uop(self, node: UOp) -> None:
+        self.known = node
 
     def add(self, number: int) -> None:
         """Add a member; dead ones are dropped each time the list has doubled. The caller holds
@@ -261,8 +265,8 @@ class Cell:
     def refer_to(self, content: Content) -> None:
         """Be what is in some memory, whatever it is."""
         self.content = content
-        if known_node(self) is not None:
-            del self.uop
+        if self.known is not None:
+            self.known = None
             for member in self.live():
                 member._forget_node()
 
@@ -277,10 +281,9 @@ class Cell:
 
     def let_go(self) -> None:
         """Refer to the content of the memory instead of a node, which may die."""
-        node = known_node(self)
-        if node is not None:
-            self.note_content(node)
-            del self.uop
+        if self.known is not None:
+            self.note_content(self.known)
+            self.known = None
         for member in self.live():
             member._forget_node()
 
@@ -422,14 +425,13 @@ class TensorBase:
         live_tensors.changed(self)
 
 
-_node_of_tensor = TensorBase.__dict__["uop"].__get__
-_node_of_cell = Cell.__dict__["uop"].__get__
+_node_of = TensorBase.__dict__["uop"].__get__
 
 
-def known_node(holder: TensorBase | Cell) -> UOp | None:
-    """The node of a tensor or cell; None if nobody has asked for it."""
+def known_node(tensor: TensorBase) -> UOp | None:
+    """The node of a tensor; None if nobody has asked for it since its cell got another."""
     try:
-        found: UOp = (_node_of_cell if holder.__class__ is Cell else _node_of_tensor)(holder)
+        found: UOp = _node_of(tensor)
     except AttributeError:
         return None
     return found

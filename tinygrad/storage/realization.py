@@ -27,7 +27,7 @@ from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.gradients.history import histories
 from tinygrad.storage.gradients.partial_gradients import values_to_compute
 from tinygrad.storage.host.shards import shard_on_host
-from tinygrad.storage.live_tensors import TensorBase, known_node, live_tensors
+from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.put_back import PutBack
@@ -203,7 +203,7 @@ def _follow(store: Store) -> None:
     """Let the cell that owns overwritten memory refer to its new content, unless it is lazy."""
     owner = bases_of(store.old.memory)[0].owner
     cell = None if owner is None else owner()
-    node = None if cell is None else known_node(cell)
+    node = None if cell is None else cell.known
     if cell is not None and node is not None and view_base(node) is store.old:
         cell.set(node.substitute({store.old: store.new}))
 

@@ -12,7 +12,7 @@ from typing import Any
 from tinygrad.execution.buffers import memory_of
 from tinygrad.execution.versions import bases_of, is_same_memory
 from tinygrad.storage.content import Content
-from tinygrad.storage.live_tensors import Cell, known_node
+from tinygrad.storage.live_tensors import Cell
 from tinygrad.storage.views import IDENTITY_OPS, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -98,7 +98,7 @@ class KnownTensor:
         x, cell = self.tensor, self._cell
         if x._cell is not cell or x._steps is not self._steps:
             return False
-        node = known_node(cell)
+        node = cell.known
         if node is None:
             return cell.content is self._content
         if node is self._seen() and self._base().memory is self._memory:

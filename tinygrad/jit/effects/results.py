@@ -60,8 +60,9 @@ class _SameResult:
         x, cell = self._tensor, self._cell
         if x._cell is not cell or x._steps is not self._steps:
             x._join(cell, self._steps)
-        if self._content is not None:
-            cell.refer_to(self._content)
+        content = self._content
+        if content is not None and (cell.known is not None or cell.content is not content):
+            cell.refer_to(content)
 
     def name(self) -> None:
         """Let the tensor keep the content of memory that another one writes."""
@@ -180,15 +181,17 @@ class Outcome(Generic[R]):
         result: R = CallTensors(substitution).fill(self._result)
         return result
 
-    def prepare(self, inputs: Inputs) -> CallTensors:
+    def prepare(self, inputs: Inputs) -> CallTensors | None:
         """Before a replay, let go of what earlier calls left in the memory that it writes; what
-        anything else refers to keeps its content. Tensors for the replay to fill are put in all
-        places.
+        anything else refers to keeps its content. Tensors for the replay to fill, if there are any,
+        are put in all places.
         """
         for x in self._same_results:
             x.restore()
         for place, value in self._same:
             place.put(value)
+        if not (self._is_new or self._filled or self._gradients or self._earlier):
+            return None
         call = CallTensors(Substitution(self._captured, inputs), inputs.tensors)
         for place, template in self._filled:
             place.put(call.fill(template))
@@ -202,11 +205,13 @@ class Outcome(Generic[R]):
             self._earlier.clear()
         return call
 
-    def finish(self, call: CallTensors) -> R:
+    def finish(self, call: CallTensors | None) -> R:
         """The result, once the replay has run."""
         self._calls.last = live_tensors.now()
         for x in self._same_results:
             x.name()
+        if call is None:
+            return self._result
         result: R = call.fill(self._result) if self._is_new else self._result
         for cell in call.cells():
             _name_borrowed(cell)

@@ -13,7 +13,6 @@ from tinygrad.execution.versions import Base, bases_of, named_among, versions_in
 from tinygrad.jit.inputs import Inputs
 from tinygrad.settings import STATE_POLICY
 from tinygrad.storage.gate import make_writable
-from tinygrad.storage.live_tensors import known_node
 from tinygrad.storage.realization import overwrite, realize_all
 from tinygrad.storage.views import is_in_memory
 
@@ -59,10 +58,7 @@ def _let_go(bases: Iterable[Base]) -> None:
         owner = None if base.owner is None else base.owner()
         if owner is None:
             continue
-        node = known_node(owner)
-        if node is not None and not is_in_memory(node):
+        if owner.known is not None and not is_in_memory(owner.known):
             realize_all(owner.live()[:1])
-            node = known_node(owner)
-        if node is None or is_in_memory(node):
-            del node
+        if owner.known is None or is_in_memory(owner.known):
             owner.let_go()

@@ -33,7 +33,7 @@ from tinygrad.storage.gradients.stored_values import (
 )
 from tinygrad.storage.gradients.undecided import UndecidedValues
 from tinygrad.storage.gradients.wanted_nodes import WantedNodes
-from tinygrad.storage.live_tensors import Cell, TensorBase, known_node, live_tensors
+from tinygrad.storage.live_tensors import Cell, TensorBase, live_tensors
 from tinygrad.storage.rebuild import rebuilt, with_rebuilt_sources
 from tinygrad.storage.views import view_base, written_target
 from tinygrad.uop import Ops
@@ -86,7 +86,7 @@ class Histories(KnownHistories):
         if self._leaves:
             for old, leaf in list(self._leaves.items()):
                 cell = leaf()
-                if cell is not None and known_node(cell) is buffer:
+                if cell is not None and cell.known is buffer:
                     self._leaves.pop(old)
 
     # ---- values that were stored ----
