@@ -6,10 +6,11 @@ same kernels for two calls with equal `signature` and `fixed`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from inspect import Parameter, Signature, signature
+from types import MappingProxyType
 from typing import Any
 
 from tinygrad.device import Buffer, Device, RemoteBuffer, copy_buffer
@@ -56,6 +57,15 @@ class InputMemory:
 class Inputs:
     """The arguments of a call, and the gradients of its tensors."""
 
+    apart: Sequence[tuple[int, Sequence[Base]]] = ()
+    """Views in memory of their own: its number, and the memory that the tensor is a view of."""
+    containers: Sequence[tuple[Any, int]] = ()
+    """The containers among the arguments, with the number of values in each."""
+    outline: Sequence[tuple[type, int]] = ()
+    """Their types and numbers of values."""
+    ranges: Mapping[Buffer, tuple[int, int]] = MappingProxyType({})
+    """The bytes that the tensors of a captured call are in, by base buffer."""
+
     def __init__(self) -> None:
         self.given: list[Tensor] = []
         """The tensors of the caller, in order."""
@@ -69,8 +79,6 @@ class Inputs:
         """For each memory that a tensor is in, its number among `memories`."""
         self.places: list[tuple[int, tuple[Any, ...]] | None] = []
         """Of a contiguous slice, its first element and the shape of its memory; else None."""
-        self.apart: list[tuple[int, Sequence[Base]]] = []
-        """Views in memory of their own: its number, and the memory that the tensor is a view of."""
         self.values: dict[str, int] = {}
         """The values of the bound Variables, by name."""
         self.signature: list[Any] = []
@@ -79,12 +87,6 @@ class Inputs:
         """The Python values that the captured kernels depend on."""
         self.objects: list[Any] = []
         """The arguments that are neither tensors nor Variables, and the classes of containers."""
-        self.containers: list[tuple[Any, int]] = []
-        """The containers among the arguments, with the number of values in each."""
-        self.outline: list[tuple[type, int]] = []
-        """Their types and numbers of values."""
-        self.ranges: dict[Buffer, tuple[int, int]] = {}
-        """The bytes that the tensors of a captured call are in, by base buffer."""
         # by the number of the memory
         self._slices: dict[int, ContiguousSlice] = {}
 
@@ -110,7 +112,8 @@ class Inputs:
         self.given.append(x)
         if x._steps and has_own_memory(x):
             whole = view_base(whole_value(x))
-            self.apart.append((len(self.memories), (*bases_of(whole.memory), *tokens_of(whole))))
+            known = (*bases_of(whole.memory), *tokens_of(whole))
+            self.apart = [*self.apart, (len(self.memories), known)]
         arg = node.arg
         if node.op is Ops.BUFFER and all_int(arg.shape):
             kind: tuple[Any, ...] = (node.dtype, arg.shape, arg.device)
@@ -145,6 +148,7 @@ class Inputs:
 
     def note_ranges(self) -> None:
         """Note the bytes that the tensors are in, by base buffer."""
+        ranges: dict[Buffer, tuple[int, int]] = {}
         for x in self.tensors:
             part = contiguous_slice(x.uop)
             below = [node for node in x.uop.toposort() if node.op is Ops.BUFFER]
@@ -154,8 +158,9 @@ class Inputs:
                     start += part.first * buffer.dtype.itemsize
                     size = part.size * buffer.dtype.itemsize
                 base = buffer.base or buffer
-                low, high = self.ranges.get(base, (start, start + size))
-                self.ranges[base] = min(low, start), max(high, start + size)
+                low, high = ranges.get(base, (start, start + size))
+                ranges[base] = min(low, start), max(high, start + size)
+        self.ranges = ranges
 
     def copy_memory(self, number: int) -> None:
         """Let this call read, and write, a copy of some memory."""
@@ -371,7 +376,11 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
         return _no_inputs(Tensor.training, Device.DEFAULT, dtypes.default_float)
     named = [*enumerate(args), *sorted(kwargs.items())]
     containers: list[tuple[Any, int]] = []
-    found = [(str(name), leaf) for name, x in named for leaf in leaves(x, containers)]
+    found = [
+        (str(name), leaf)
+        for name, x in named
+        for leaf in ((x,) if x.__class__ is Tensor else leaves(x, containers))
+    ]
     tensors = [(name, x) for name, x in found if isinstance(x, Tensor)]
     # a function may leave a gradient in these, or find one there
     graded = [(name, x) for name, x in tensors if x._requires_grad or x.grad is not None]
