@@ -6,7 +6,7 @@ each. Invariant: graphs of equal structure are planned once, whatever buffers th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -119,8 +119,9 @@ def get_plan(sink: UOp, inputs: int) -> ExecutionPlan:
     return found
 
 
-FurtherNodes: TypeAlias = Callable[[tuple[UOp, ...], list[UOp]], list[UOp]]
-"""For the writes of a graph and its outputs, further nodes to compute in the same schedule."""
+FurtherNodes: TypeAlias = Callable[[tuple[UOp, ...], list[UOp], list[UOp]], list[UOp]]
+"""For the writes of a graph, those among them that others overwrite, and its outputs: further nodes
+to compute in the same schedule."""
 
 
 def create_schedule(nodes: list[UOp], further: FurtherNodes | None = None) -> Schedule:
@@ -129,24 +130,10 @@ def create_schedule(nodes: list[UOp], further: FurtherNodes | None = None) -> Sc
     if not wanted:
         return Schedule()
     with no_garbage():
-        while True:
-            is_single = len(wanted) == 1
-            canonical = canonicalize(wanted[0] if is_single else UOp.sink(*wanted))
-            if not canonical.assignments or further is None:
-                break
-            more = _outputs_of(further(canonical.assignments, wanted))
-            if set(more).issubset(wanted):
-                break
-            # what reads older content comes before what overwrites it
-            wanted = list(dict.fromkeys([*more, *wanted]))
-        sink = UOp.sink(canonical.sink) if is_single else canonical.sink
+        canonical, lost = _with_further(wanted, further)
+        sink = canonical.sink if canonical.sink.op is Ops.SINK else UOp.sink(canonical.sink)
         plan = get_plan(sink, len(canonical.buffers))
     stored = {node for node in canonical.buffers if node.memory is not None}
-    for node in canonical.assignments:
-        if node.op is Ops.CUSTOM_KERNEL:
-            # a kernel may keep elements of memory without content
-            stored.add(_memory_below(assigned_view(node)))
-    overwritten = superseded(canonical.assignments)
     binding = Binding(plan, canonical)
     if not plan.local.is_all:
         current_wire().note(plan.digest, f"a schedule of {len(plan.items)} items")
@@ -170,14 +157,41 @@ def create_schedule(nodes: list[UOp], further: FurtherNodes | None = None) -> Sc
                 below = [token for part in parts for token in tokens[part.entry]]
                 set_tokens(results[key], tuple(dict.fromkeys(below)))
         outputs[node] = results[key]
-    stores: list[Store] = []
-    for old in dict.fromkeys(_memory_below(outputs[node]) for node in canonical.assignments):
-        if old in stored:
-            stores.append(Store(old, UOp.new_buffer(old.arg.device, old.arg.shape, old.dtype)))
-    for node in canonical.assignments if stores else ():
-        outputs[node] = outputs[node].substitute(dict(stores))
-    lost = {node: outputs.pop(node) for node in overwritten}
-    return Schedule(items, outputs, canonical.values, stores, lost)
+    stores = _stores(canonical.assignments, outputs, stored)
+    superseded = {node: outputs.pop(node) for node in lost}
+    return Schedule(items, outputs, canonical.values, stores, superseded)
+
+
+def _with_further(wanted: list[UOp], further: FurtherNodes | None) -> tuple[Canonical, list[UOp]]:
+    """The canonical graph of nodes, and of further ones, which are added before them; and the
+    ASSIGNs whose content others overwrite.
+    """
+    while True:
+        canonical = canonicalize(wanted[0] if len(wanted) == 1 else UOp.sink(*wanted))
+        writes = canonical.assignments
+        lost = _superseded(writes) if len(writes) > 1 else []
+        if not writes or further is None:
+            return canonical, lost
+        more = further(writes, lost, wanted)
+        if not more or set(more := _outputs_of(more)).issubset(wanted):
+            return canonical, lost
+        # what reads older content comes before what overwrites it
+        wanted[:] = dict.fromkeys([*more, *wanted])
+
+
+def _stores(writes: Sequence[UOp], outputs: dict[UOp, UOp], stored: Collection[UOp]) -> list[Store]:
+    """The BUFFERs that writes overwrite, of those that were `stored`, and those of the content to
+    come, over which the `outputs` of the writes are from then on.
+    """
+    found: dict[UOp, UOp] = {}
+    for node in writes:
+        old = _memory_below(outputs[node])
+        # a kernel may keep elements of memory without content
+        if old not in found and (old in stored or node.op is Ops.CUSTOM_KERNEL):
+            found[old] = UOp.new_buffer(old.arg.device, old.arg.shape, old.dtype)
+    for node in writes if found else ():
+        outputs[node] = outputs[node].substitute(found)
+    return [Store(old, new) for old, new in found.items()]
 
 
 def _outputs_of(nodes: list[UOp]) -> list[UOp]:
@@ -185,7 +199,7 @@ def _outputs_of(nodes: list[UOp]) -> list[UOp]:
     return list({x: None for node in nodes if (x := output_node(node)) is not None})
 
 
-def superseded(writes: Iterable[UOp]) -> list[UOp]:
+def _superseded(writes: Sequence[UOp]) -> list[UOp]:
     """The ASSIGNs among `writes` whose content a later one to the same memory overwrites."""
     by_memory: dict[UOp, list[UOp]] = {}
     for node in writes:

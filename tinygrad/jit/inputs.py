@@ -23,7 +23,6 @@ from tinygrad.jit.containers import leaves
 from tinygrad.jit.slices import ContiguousSlice, contiguous_slice
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.storage.aliases import has_own_memory, owns_memory, whole_tensor, whole_value
-from tinygrad.storage.live_tensors import known_node
 from tinygrad.storage.realization import own_memory, realize_all, store_constant
 from tinygrad.storage.views import is_constant, view_base
 from tinygrad.tensor import Tensor
@@ -187,7 +186,7 @@ class Inputs:
         """Find the memory of tensors again, some of which moved to a copy."""
         for number, x in enumerate(self.memories):
             tensor = x.tensor
-            node = None if tensor is None else known_node(tensor)
+            node = None if tensor is None else tensor.known
             base = None if node is None else view_base(node)
             if base is not None and base.op is Ops.BUFFER and base.memory is not x.memory:
                 self._set_memory(number, base)

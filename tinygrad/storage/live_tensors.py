@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 from tinygrad.execution.buffers import storage_of
 from tinygrad.execution.versions import bases_of, versions_in
@@ -65,7 +65,7 @@ class LiveTensors:
 
     def _settle(self, tensor: TensorBase) -> None:
         """Look a tensor up by its BUFFER from now on."""
-        number, node = tensor._number, known_node(tensor)
+        number, node = tensor._number, tensor.known
         ref = self._unsettled.pop(number)
         if node is None:
             return
@@ -77,12 +77,10 @@ class LiveTensors:
             count = len(found)
             if count >= _FIRST_CLEARED and count & (count - 1) == 0:
                 live = [
-                    (n, r)
-                    for n, r in found.items()
-                    if (x := r()) is not None and known_node(x) is node
+                    (n, r) for n, r in found.items() if (x := r()) is not None and x.known is node
                 ]
                 self._settled[node] = dict(live)
-        if known_node(tensor) is not node:
+        if tensor.known is not node:
             # another thread has changed it meanwhile
             self._unsettled[number] = ref
 
@@ -92,12 +90,12 @@ class LiveTensors:
         if found is None:
             return []
         refs = [*found.values()]
-        return [x for ref in refs if (x := ref()) is not None and known_node(x) is node]
+        return [x for ref in refs if (x := ref()) is not None and x.known is node]
 
     def unsettled(self) -> list[TensorBase]:
         """The tensors that are in no `settled_at`, and whose node is known."""
         refs = list(self._unsettled.values())
-        return [x for ref in refs if (x := ref()) is not None and known_node(x) is not None]
+        return [x for ref in refs if (x := ref()) is not None and x.known is not None]
 
     def in_memory(self, memory: AbstractSet[Any]) -> list[TensorBase]:
         """The tensors in some of this memory, bases of buffers: those of the cell that owns it, and
@@ -161,7 +159,7 @@ class LiveTensors:
             x = ref()
             if x is None:
                 continue
-            cell, node = x._cell, known_node(x)
+            cell, node = x._cell, x.known
             whole = None if cell is None else cell.known
             if whole is None or whole.op is stored:
                 cell = None
@@ -315,10 +313,10 @@ class TensorBase:
     one of those that require a gradient.
     """
 
-    __slots__ = ("__weakref__", "_cell", "_number", "_requires_grad", "_steps", "grad", "uop")
+    __slots__ = ("__weakref__", "_cell", "_number", "_requires_grad", "_steps", "grad", "known")
 
-    uop: UOp
-    """The node of the tensor graph that this tensor refers to."""
+    known: UOp | None
+    """The node, if somebody has asked for it since the cell got another."""
     grad: Self | None
     """The gradient, once `backward` was called on a tensor that depends on this one."""
     _number: int
@@ -332,27 +330,33 @@ class TensorBase:
     # `==` is elementwise, so identity tells tensors apart
     __hash__ = object.__hash__
 
-    if not TYPE_CHECKING:
+    @property
+    def uop(self) -> UOp:
+        """The node of the tensor graph that this tensor refers to."""
+        known = self.known
+        return self._derived_node() if known is None else known
 
-        def __getattr__(self, name: str) -> Any:
-            if name != "uop":
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            with changes:
-                found = known_node(self)
-                if found is None:
-                    found = self.uop = apply_steps(self._cell.uop, self._steps)
-                    live_tensors.changed(self)
-            return found
+    @uop.setter
+    def uop(self, node: UOp) -> None:
+        self.known = node
+
+    def _derived_node(self) -> UOp:
+        with changes:
+            if self.known is None:
+                assert self._cell is not None, "a tensor has a node or a cell"
+                self.known = apply_steps(self._cell.uop, self._steps)
+                live_tensors.changed(self)
+        return self.known
 
     def _forget_node(self) -> None:
         """Derive the node from the cell when somebody asks for it."""
-        if known_node(self) is not None:
-            del self.uop
+        self.known = None
 
     @classmethod
     def _member(cls, cell: Cell, steps: tuple[ViewStep, ...], requires_grad: GradState) -> Self:
         """The view of a cell by some steps."""
         self = object.__new__(cls)
+        self.known = None
         self._requires_grad = requires_grad
         self.grad = None
         _register(self)
@@ -370,7 +374,7 @@ class TensorBase:
     @classmethod
     def _new(cls, uop: UOp, requires_grad: GradState = None) -> Self:
         self = object.__new__(cls)
-        self.uop = uop
+        self.known = uop
         self._requires_grad = requires_grad
         self.grad = None
         _register(self)
@@ -423,15 +427,3 @@ class TensorBase:
             self._cell.set(uop)
         self.uop = uop
         live_tensors.changed(self)
-
-
-_node_of = TensorBase.__dict__["uop"].__get__
-
-
-def known_node(tensor: TensorBase) -> UOp | None:
-    """The node of a tensor; None if nobody has asked for it since its cell got another."""
-    try:
-        found: UOp = _node_of(tensor)
-    except AttributeError:
-        return None
-    return found

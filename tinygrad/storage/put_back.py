@@ -24,7 +24,7 @@ from tinygrad.execution.realize import ScheduleItem
 from tinygrad.execution.schedule import Schedule
 from tinygrad.execution.versions import bases_of
 from tinygrad.storage.gradients.history import histories
-from tinygrad.storage.live_tensors import TensorBase, known_node, live_tensors
+from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.rebuild import rebuilt
 from tinygrad.storage.views import view_base
 from tinygrad.uop import Ops
@@ -55,9 +55,8 @@ class PutBack:
 
     def __init__(self, schedule: Schedule) -> None:
         self._steps: list[_Step | _Memory] = []
-        self._numbers: dict[UOp, int] = {}
         # for each output, the number of its step or a node that reads nothing that is overwritten
-        self._roots: list[int | UOp] = []
+        self._roots: list[int | UOp]
         self._memory: list[_Memory] = []
         numbers: dict[UOp, int] = {}
         for store in schedule.stores:
@@ -66,13 +65,14 @@ class PutBack:
             numbers[old] = len(self._steps)
             self._steps.append(found)
             self._memory.append(found)
-        for node in UOp.sink(*schedule.outputs).toposort():
+        roots = [*schedule.outputs]
+        for node in (roots[0] if len(roots) == 1 else UOp.sink(*roots)).toposort():
             if node in numbers or not any(x in numbers for x in node.src):
                 continue
             src = tuple([numbers.get(x, x) for x in node.src])
             numbers[node] = len(self._steps)
             self._steps.append(_Step(node.op, node.dtype, src, node.arg, node.user_line))
-        self._roots = [numbers.get(root, root) for root in schedule.outputs]
+        self._roots = [numbers.get(root, root) for root in roots]
 
     def put_back(
         self,
@@ -151,7 +151,7 @@ def _replace(table: dict[UOp, UOp]) -> None:
         if x._cell is not None:
             holders[x._cell] = None
     for holder in holders:
-        node = known_node(holder) if isinstance(holder, TensorBase) else holder.known
+        node = holder.known
         if node is None:
             continue
         new = done[node] if node in done else rebuilt(node, node.toposort(), done)

@@ -6,14 +6,14 @@ Invariant: memory that exists is overwritten through the gate alone (`gate.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from tinygrad.execution.buffers import bind_memory, storage_of, tokens_of
 from tinygrad.execution.interrupts import interrupts_kept
 from tinygrad.execution.realize import ScheduleItem, run_schedule
-from tinygrad.execution.schedule import Schedule, Store, create_schedule, superseded
+from tinygrad.execution.schedule import Schedule, Store, create_schedule
 from tinygrad.execution.versions import bases_of
 from tinygrad.garbage import no_garbage
 from tinygrad.gradient import carry_over
@@ -67,27 +67,21 @@ def _realize_all(tensors: Any) -> None:
         roots = nodes_to_compute(tensors)
     while roots:
         try:
-            _compute_with_readers(roots, lambda: nodes_to_compute(tensors))
+            compute(roots)
             return
         except (BindingConflict, OverwriteConflict):
             roots = nodes_to_compute(tensors)
             if not _compute_first_write(roots):
                 raise
+        except Exception:
+            # values that read what is overwritten may have failed; without them, they move out
+            roots = nodes_to_compute(tensors)
+            if not STATE_POLICY or not (roots and computed_together(writes_below(roots), roots)):
+                raise
+            with Context(STATE_POLICY=0):
+                compute(roots)
+            return
         roots = nodes_to_compute(tensors)
-
-
-def _compute_with_readers(roots: list[UOp], again: Callable[[], list[UOp]]) -> None:
-    """Compute nodes with the values that read what they overwrite. If these fail, they move out;
-    `again` finds the nodes that are left.
-    """
-    try:
-        compute(roots)
-    except Exception:
-        left = again()
-        if not STATE_POLICY or not (left and computed_together(writes_below(left), left)):
-            raise
-        with Context(STATE_POLICY=0):
-            compute(left)
 
 
 def compute(roots: list[UOp]) -> None:
@@ -114,9 +108,9 @@ def planned(roots: list[UOp]) -> Schedule:
     """The schedule of nodes, which are taken out of the list, and of what is computed with them."""
     copies: dict[UOp, UOp] = {}
 
-    def further(writes: tuple[UOp, ...], known: list[UOp]) -> list[UOp]:
+    def further(writes: tuple[UOp, ...], lost: list[UOp], known: list[UOp]) -> list[UOp]:
         # what is overwritten within the schedule needs memory of its own if it is asked for
-        for node in superseded(writes):
+        for node in lost:
             if node in known and node not in copies:
                 copies[node] = in_own_memory(node)
         return [*copies.values(), *computed_together(writes, known)]

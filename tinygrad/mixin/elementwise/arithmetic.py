@@ -73,9 +73,9 @@ class ArithmeticMixin(TensorCore):
 
         The result is this value then, in the same memory. A negative zero stays one: `-0.0 + 0`.
         """
-        dtype = self.uop.dtype
         if x != neutral or is_file(self.uop.device):
             return False
+        dtype = self.uop.dtype
         return dtypes.is_float(dtype) or (x.__class__ is int and dtype is not dtypes.bool)
 
     def _binary(self, op: Ops, x: Any, reverse: bool = False) -> Self:
