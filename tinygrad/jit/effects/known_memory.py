@@ -101,7 +101,8 @@ class KnownTensor:
         node = cell.known
         if node is None:
             return cell.content is self._content
-        if node is self._seen() and self._base().memory is self._memory:
+        base = self._base()
+        if node is self._seen() and base is not None and base.memory is self._memory:
             return True
         if view_base(node).op is not Ops.BUFFER or not self._content.is_same(Content(node)):
             return False

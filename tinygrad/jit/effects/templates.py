@@ -33,7 +33,8 @@ class Calls:
         """What to do with BUFFERs that results get when somebody asks for them: they have no
         history.
         """
-        return lambda buffers: histories.captured_in(buffers, state and True, self.last)
+        requires_grad = None if state is None else bool(state)
+        return lambda buffers: histories.captured_in(buffers, requires_grad, self.last)
 
 
 @dataclass(eq=False)
