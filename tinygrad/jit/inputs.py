@@ -186,7 +186,7 @@ class Inputs:
         """Find the memory of tensors again, some of which moved to a copy."""
         for number, x in enumerate(self.memories):
             tensor = x.tensor
-            node = None if tensor is None else tensor.known
+            node = None if tensor is None else tensor._node
             base = None if node is None else view_base(node)
             if base is not None and base.op is Ops.BUFFER and base.memory is not x.memory:
                 self._set_memory(number, base)

@@ -65,7 +65,7 @@ class LiveTensors:
 
     def _settle(self, tensor: TensorBase) -> None:
         """Look a tensor up by its BUFFER from now on."""
-        number, node = tensor._number, tensor.known
+        number, node = tensor._number, tensor._node
         ref = self._unsettled.pop(number)
         if node is None:
             return
@@ -77,10 +77,10 @@ class LiveTensors:
             count = len(found)
             if count >= _FIRST_CLEARED and count & (count - 1) == 0:
                 live = [
-                    (n, r) for n, r in found.items() if (x := r()) is not None and x.known is node
+                    (n, r) for n, r in found.items() if (x := r()) is not None and x._node is node
                 ]
                 self._settled[node] = dict(live)
-        if tensor.known is not node:
+        if tensor._node is not node:
             # another thread has changed it meanwhile
             self._unsettled[number] = ref
 
@@ -90,12 +90,12 @@ class LiveTensors:
         if found is None:
             return []
         refs = [*found.values()]
-        return [x for ref in refs if (x := ref()) is not None and x.known is node]
+        return [x for ref in refs if (x := ref()) is not None and x._node is node]
 
     def unsettled(self) -> list[TensorBase]:
         """The tensors that are in no `settled_at`, and whose node is known."""
         refs = list(self._unsettled.values())
-        return [x for ref in refs if (x := ref()) is not None and x.known is not None]
+        return [x for ref in refs if (x := ref()) is not None and x._node is not None]
 
     def in_memory(self, memory: AbstractSet[Any]) -> list[TensorBase]:
         """The tensors in some of this memory, bases of buffers: those of the cell that owns it, and
@@ -159,8 +159,8 @@ class LiveTensors:
             x = ref()
             if x is None:
                 continue
-            cell, node = x._cell, x.known
-            whole = None if cell is None else cell.known
+            cell, node = x._cell, x._node
+            whole = None if cell is None else cell._node
             if whole is None or whole.op is stored:
                 cell = None
             if node is None:
@@ -192,14 +192,14 @@ class Cell:
     a captured function writes, the cell has no node, but a `content`.
     """
 
-    __slots__ = ("__weakref__", "content", "known", "members")
+    __slots__ = ("__weakref__", "_node", "content", "members")
 
     content: Content | None
-    known: UOp | None
+    _node: UOp | None
     """The node of the whole value, if somebody has asked for it."""
 
     def __init__(self, uop: UOp, first: int) -> None:
-        self.known = uop
+        self._node = uop
         self.content = None
         self.members = [first]
 
@@ -207,22 +207,22 @@ class Cell:
     def over(cls, content: Content) -> Cell:
         """A cell without members, of what is in some memory."""
         self = object.__new__(cls)
-        self.content, self.members, self.known = content, [], None
+        self.content, self.members, self._node = content, [], None
         return self
 
     @property
     def uop(self) -> UOp:
         """The node of the whole value."""
-        if self.known is None:
+        if self._node is None:
             with changes:
-                if self.known is None:
+                if self._node is None:
                     assert self.content is not None, "a cell has a node, or is in memory"
-                    self.known = self.content.node()
-        return self.known
+                    self._node = self.content.node()
+        return self._node
 
     @uop.setter
     def uop(self, node: UOp) -> None:
-        self.known = node
+        self._node = node
 
     def add(self, number: int) -> None:
         """Add a member; dead ones are dropped each time the list has doubled. The caller holds
@@ -263,8 +263,8 @@ class Cell:
     def refer_to(self, content: Content) -> None:
         """Be what is in some memory, whatever it is."""
         self.content = content
-        if self.known is not None:
-            self.known = None
+        if self._node is not None:
+            self._node = None
             for member in self.live():
                 member._forget_node()
 
@@ -279,9 +279,9 @@ class Cell:
 
     def let_go(self) -> None:
         """Refer to the content of the memory instead of a node, which may die."""
-        if self.known is not None:
-            self.note_content(self.known)
-            self.known = None
+        if self._node is not None:
+            self.note_content(self._node)
+            self._node = None
         for member in self.live():
             member._forget_node()
 
@@ -313,9 +313,9 @@ class TensorBase:
     one of those that require a gradient.
     """
 
-    __slots__ = ("__weakref__", "_cell", "_number", "_requires_grad", "_steps", "grad", "known")
+    __slots__ = ("__weakref__", "_cell", "_node", "_number", "_requires_grad", "_steps", "grad")
 
-    known: UOp | None
+    _node: UOp | None
     """The node, if somebody has asked for it since the cell got another."""
     grad: Self | None
     """The gradient, once `backward` was called on a tensor that depends on this one."""
@@ -333,30 +333,30 @@ class TensorBase:
     @property
     def uop(self) -> UOp:
         """The node of the tensor graph that this tensor refers to."""
-        known = self.known
-        return self._derived_node() if known is None else known
+        node = self._node
+        return self._derived_node() if node is None else node
 
     @uop.setter
     def uop(self, node: UOp) -> None:
-        self.known = node
+        self._node = node
 
     def _derived_node(self) -> UOp:
         with changes:
-            if self.known is None:
+            if self._node is None:
                 assert self._cell is not None, "a tensor has a node or a cell"
-                self.known = apply_steps(self._cell.uop, self._steps)
+                self._node = apply_steps(self._cell.uop, self._steps)
                 live_tensors.changed(self)
-        return self.known
+        return self._node
 
     def _forget_node(self) -> None:
         """Derive the node from the cell when somebody asks for it."""
-        self.known = None
+        self._node = None
 
     @classmethod
     def _member(cls, cell: Cell, steps: tuple[ViewStep, ...], requires_grad: GradState) -> Self:
         """The view of a cell by some steps."""
         self = object.__new__(cls)
-        self.known = None
+        self._node = None
         self._requires_grad = requires_grad
         self.grad = None
         _register(self)
@@ -374,7 +374,7 @@ class TensorBase:
     @classmethod
     def _new(cls, uop: UOp, requires_grad: GradState = None) -> Self:
         self = object.__new__(cls)
-        self.known = uop
+        self._node = uop
         self._requires_grad = requires_grad
         self.grad = None
         _register(self)

@@ -151,7 +151,7 @@ def _replace(table: dict[UOp, UOp]) -> None:
         if x._cell is not None:
             holders[x._cell] = None
     for holder in holders:
-        node = holder.known
+        node = holder._node
         if node is None:
             continue
         new = done[node] if node in done else rebuilt(node, node.toposort(), done)

@@ -197,7 +197,7 @@ def _follow(store: Store) -> None:
     """Let the cell that owns overwritten memory refer to its new content, unless it is lazy."""
     owner = bases_of(store.old.memory)[0].owner
     cell = None if owner is None else owner()
-    node = None if cell is None else cell.known
+    node = None if cell is None else cell._node
     if cell is not None and node is not None and view_base(node) is store.old:
         cell.set(node.substitute({store.old: store.new}))
 

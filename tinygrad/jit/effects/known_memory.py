@@ -98,7 +98,7 @@ class KnownTensor:
         x, cell = self.tensor, self._cell
         if x._cell is not cell or x._steps is not self._steps:
             return False
-        node = cell.known
+        node = cell._node
         if node is None:
             return cell.content is self._content
         base = self._base()

@@ -61,7 +61,7 @@ class _SameResult:
         if x._cell is not cell or x._steps is not self._steps:
             x._join(cell, self._steps)
         content = self._content
-        if content is not None and (cell.known is not None or cell.content is not content):
+        if content is not None and (cell._node is not None or cell.content is not content):
             cell.refer_to(content)
 
     def name(self) -> None:

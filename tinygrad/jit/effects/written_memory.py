@@ -58,7 +58,7 @@ def _let_go(bases: Iterable[Base]) -> None:
         owner = None if base.owner is None else base.owner()
         if owner is None:
             continue
-        if owner.known is not None and not is_in_memory(owner.known):
+        if owner._node is not None and not is_in_memory(owner._node):
             realize_all(owner.live()[:1])
-        if owner.known is None or is_in_memory(owner.known):
+        if owner._node is None or is_in_memory(owner._node):
             owner.let_go()

@@ -86,7 +86,7 @@ class Histories(KnownHistories):
         if self._leaves:
             for old, leaf in list(self._leaves.items()):
                 cell = leaf()
-                if cell is not None and cell.known is buffer:
+                if cell is not None and cell._node is buffer:
                     self._leaves.pop(old)
 
     # ---- values that were stored ----
