@@ -120,8 +120,7 @@ def move_out(node: UOp) -> None:
     for copy, part in zip(copies, parts, strict=True):
         if part.is_allocated():
             copy_buffer(copy, part)
-    forget_version(node)
-    _tokens.pop(node)
+    forget_version(node, _tokens.pop(node) or ())
     bind_buffers(node, copies)
 
 
@@ -145,6 +144,7 @@ def set_tokens(node: UOp, tokens: tuple[RemoteBuffer, ...]) -> tuple[RemoteBuffe
     """Give a BUFFER node the tokens of other nodes in the same memory."""
     if tokens:
         _tokens[node] = tokens
+        note_version(node, tokens)
     return tokens
 
 

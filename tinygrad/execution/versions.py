@@ -32,16 +32,28 @@ def bases_of(memory: Memory) -> Sequence[Base]:
 
 def is_same_memory(a: Memory, b: Memory) -> bool:
     """Whether two objects are the same memory."""
-    if a is b:
-        return True
-    both = isinstance(a, MultiBuffer) and isinstance(b, MultiBuffer)
-    return both and bool(a.bufs) and a.bufs == b.bufs  # type: ignore[union-attr]
+    if isinstance(a, MultiBuffer) and isinstance(b, MultiBuffer):
+        return a is b or (bool(a.bufs) and a.bufs == b.bufs)
+    return a is b
 
 
-def note_version(node: UOp) -> None:
-    """Note that the content of a BUFFER node is in its memory."""
+def owner_of(memory: Memory) -> Any:
+    """What alone writes some memory in place, if it lives."""
+    owner = bases_of(memory)[0].owner
+    return None if owner is None else owner()
+
+
+def set_owner(memory: Memory, tokens: Iterable[Base], owner: Any) -> None:
+    """Let something own memory, which has these tokens; None if nothing does."""
+    ref = None if owner is None else weakref.ref(owner)
+    for base in (bases_of(memory)[0], *tokens):
+        base.owner = ref
+
+
+def note_version(node: UOp, memory: Iterable[Base] | None = None) -> None:
+    """Note that the content of a BUFFER node is in its memory, or has these tokens."""
     ref: weakref.ref[Any] = weakref.ref(node)
-    for base in bases_of(node.memory):
+    for base in bases_of(node.memory) if memory is None else memory:
         with _changes:
             known = base.versions
             base.versions = [*(r for r in known if r() is not None), ref] if known else [ref]
@@ -69,8 +81,8 @@ def named_among(memory: Iterable[Base]) -> list[Base]:
     return found
 
 
-def forget_version(node: UOp) -> None:
-    """Note that the content of a BUFFER node is no longer in its memory."""
-    for base in bases_of(node.memory):
+def forget_version(node: UOp, tokens: Iterable[Base] = ()) -> None:
+    """Note that the content of a BUFFER node is no longer in its memory, which has these tokens."""
+    for base in (*bases_of(node.memory), *tokens):
         with _changes:
             base.versions = [r for r in base.versions or () if r() not in (None, node)]

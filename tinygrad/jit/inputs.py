@@ -17,7 +17,7 @@ from tinygrad.device import Buffer, Device, RemoteBuffer, copy_buffer
 from tinygrad.dtype import dtypes
 from tinygrad.execution.buffers import bind_buffers, device_buffers, storage_of, tokens_of
 from tinygrad.execution.capture import JitError
-from tinygrad.execution.versions import Base, bases_of
+from tinygrad.execution.versions import Base, bases_of, owner_of
 from tinygrad.helpers import all_int
 from tinygrad.jit.containers import leaves
 from tinygrad.jit.slices import ContiguousSlice, contiguous_slice
@@ -48,9 +48,8 @@ class InputMemory:
 
     def is_borrowed(self) -> bool:
         """Whether another tensor, which is no alias of the argument, writes the memory."""
-        owner = bases_of(self.memory)[0].owner
-        cell = None if owner is None else owner()
-        return cell is not None and self.tensor is not None and self.tensor._cell is not cell
+        owner = owner_of(self.memory)
+        return owner is not None and self.tensor is not None and self.tensor._cell is not owner
 
 
 class Inputs:

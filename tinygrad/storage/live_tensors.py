@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any, Self, cast
 
-from tinygrad.execution.buffers import storage_of
-from tinygrad.execution.versions import bases_of, versions_in
+from tinygrad.execution.buffers import storage_of, tokens_of
+from tinygrad.execution.versions import bases_of, owner_of, set_owner, versions_in
 from tinygrad.storage.content import Content
 from tinygrad.storage.gradients.grad_mode import GradState, gradients_disabled, open_blocks
 from tinygrad.storage.lock import changes
@@ -273,9 +273,8 @@ class Cell:
         for node in self.uop.toposort():
             if node.op is not Ops.BUFFER or node.memory is None:
                 continue
-            base = bases_of(node.memory)[0]
-            if base.owner is not None and base.owner() is self:
-                base.owner = None
+            if owner_of(node.memory) is self:
+                set_owner(node.memory, tokens_of(node), None)
 
     def let_go(self) -> None:
         """Refer to the content of the memory instead of a node, which may die."""
@@ -298,12 +297,11 @@ class Cell:
         """Whether members write the memory of a BUFFER in place: the first to write it do, while
         one of them lives.
         """
-        base = bases_of(storage_of(node))[0]
-        owner = None if base.owner is None else base.owner()
+        owner = owner_of(storage_of(node))
         if owner is None:
-            base.owner = weakref.ref(self)
+            set_owner(node.memory, tokens_of(node), self)
             return True
-        return owner is self
+        return bool(owner is self)
 
 
 class TensorBase:

@@ -14,7 +14,7 @@ from tinygrad.execution.buffers import bind_memory, storage_of, tokens_of
 from tinygrad.execution.interrupts import interrupts_kept
 from tinygrad.execution.realize import ScheduleItem, run_schedule
 from tinygrad.execution.schedule import Schedule, Store, create_schedule
-from tinygrad.execution.versions import bases_of
+from tinygrad.execution.versions import bases_of, owner_of
 from tinygrad.garbage import no_garbage
 from tinygrad.gradient import carry_over
 from tinygrad.schedule.canonical import BindingConflict
@@ -195,8 +195,7 @@ def _in_new_content(schedule: Schedule) -> set[UOp]:
 
 def _follow(store: Store) -> None:
     """Let the cell that owns overwritten memory refer to its new content, unless it is lazy."""
-    owner = bases_of(store.old.memory)[0].owner
-    cell = None if owner is None else owner()
+    cell = owner_of(store.old.memory)
     node = None if cell is None else cell._node
     if cell is not None and node is not None and view_base(node) is store.old:
         cell.set(node.substitute({store.old: store.new}))
@@ -283,11 +282,10 @@ def _missing(tensors: Any) -> list[UOp]:
 
 def _is_outside(base: UOp, tensor: TensorBase) -> bool:
     """Whether code outside can write the memory of a BUFFER, which another tensor owns."""
-    memory = bases_of(base.memory)
-    if not memory[0].outside:
+    if not bases_of(base.memory)[0].outside:
         return False
-    owner = memory[0].owner
-    return owner is None or owner() is not tensor._cell
+    owner = owner_of(base.memory)
+    return owner is None or owner is not tensor._cell
 
 
 def _is_computed(node: UOp) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from tinygrad.device import Buffer
-from tinygrad.execution.versions import bases_of
+from tinygrad.execution.versions import bases_of, owner_of, set_owner
 from tinygrad.jit.containers import may_change, tensors_in
 from tinygrad.jit.effects.places import Place
 from tinygrad.jit.effects.recording import Recording
@@ -241,11 +241,10 @@ def _name_borrowed(cell: Cell) -> None:
     content = cell.content
     if content is None:
         return
-    for memory, _ in content.memory.values():
-        base = bases_of(memory)[0]
-        owner = None if base.owner is None else base.owner()
+    for memory, tokens in content.memory.values():
+        owner = owner_of(memory)
         if owner is None:
-            base.owner = weakref.ref(cell)
+            set_owner(memory, tokens, cell)
         elif owner is not cell:
             _ = cell.uop
             return
