@@ -72,7 +72,8 @@ def view_text(g: Generator, name: str, x: Tensor) -> str:
     if x.ndim == 2:
         options += [f"{name}.T"] * 2
     if x.ndim == 2 and x.shape[0] == x.shape[1]:
-        options += [f"{name}.diagonal({offset})" for offset in ("", 1, -1)]
+        offsets = ("", 1, -1) if x.shape[0] > 1 else ("",)
+        options += [f"{name}.diagonal({offset})" for offset in offsets]
     if 1 in x.shape:
         options.append(f"{name}.squeeze({x.shape.index(1)})")
     if x.shape[axis] > 1:
