@@ -185,7 +185,6 @@ class CapturedJit(Generic[R]):
         for symbolic, values in self._ranges.items():
             symbolic.check(values | inputs.values)
         if inputs.memories:
-            inputs.own(self.written_inputs)
             self._copy_overwritten_inputs(inputs)
         call = self._outcome.prepare(inputs)
         self._written.make_writable(inputs)

@@ -173,13 +173,15 @@ class Inputs:
             if node.op is Ops.BUFFER and node.memory is old.memory:
                 self.tensors[i] = Tensor(x.uop.substitute({node: new}))
 
-    def own(self, numbers: Iterable[int]) -> None:
-        """Let some arguments be in memory that no other tensor writes."""
-        for number in numbers:
-            x = self.memories[number].tensor
-            if x is not None and not owns_memory(x):
-                own_memory(x)
-                self._set_memory(number, view_base(x.uop))
+    def own(self, numbers: Iterable[int]) -> bool:
+        """Let some arguments be in memory that no other tensor writes. Returns whether one was
+        copied, so that the inputs must be found again.
+        """
+        tensors = [self.memories[i].tensor for i in numbers if i < len(self.memories)]
+        borrowed = [x for x in tensors if x is not None and not owns_memory(x)]
+        for x in borrowed:
+            own_memory(x)
+        return bool(borrowed)
 
     def find_memory(self) -> None:
         """Find the memory of tensors again, some of which moved to a copy."""

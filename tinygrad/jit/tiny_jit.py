@@ -176,6 +176,8 @@ class TinyJit(Followed, Generic[P, R]):
                 inputs = find_inputs(args, kwargs)
             self.cnt += 1
             captured = self.captured
+            if captured is not None and inputs.own(captured.written_inputs):
+                inputs = find_inputs(*self._forms.canonical(args, kwargs))
             if captured is not None and JIT_VERIFY.get() and self.fxn is not None:
                 if captured.can_replay(inputs):
                     return verified(captured, inputs, lambda: self._call(*args, **kwargs), self)
@@ -240,7 +242,8 @@ class TinyJit(Followed, Generic[P, R]):
             self._written.make_writable(inputs)
             # arguments may be views of what is written
             inputs = find_inputs(*self._forms.canonical(args, kwargs))
-        inputs.own(range(len(inputs.memories)))
+        if inputs.own(range(len(inputs.memories))):
+            inputs = find_inputs(*self._forms.canonical(args, kwargs))
         capture, recording = Capture(), Recording([self, *inputs.objects], inputs.tensors)
         sources = PythonSources(recording.before.known.values())
         state = PythonState(recording.before, [x for x, _ in inputs.containers])
