@@ -101,8 +101,9 @@ def name_content(
 
 def release_memory(node: UOp) -> None:
     """Take the memory of a BUFFER node, in which its content never was."""
-    forget_version(node)
-    node.memory = None
+    if node.memory is not None:
+        forget_version(node)
+        node.memory = None
 
 
 def bind_memory(node: UOp, memory: Memory, tokens: tuple[RemoteBuffer, ...]) -> UOp:

@@ -7,14 +7,15 @@ Invariant: memory that exists is overwritten through the gate alone (`gate.py`).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tinygrad.execution.buffers import bind_memory, storage_of, tokens_of
 from tinygrad.execution.interrupts import interrupts_kept
 from tinygrad.execution.realize import ScheduleItem, run_schedule
 from tinygrad.execution.schedule import Schedule, Store, create_schedule
-from tinygrad.execution.versions import bases_of, owner_of
+from tinygrad.execution.versions import Memory, bases_of, owner_of
 from tinygrad.garbage import no_garbage
 from tinygrad.gradient import carry_over
 from tinygrad.schedule.canonical import BindingConflict
@@ -133,8 +134,9 @@ def planned(roots: list[UOp]) -> Schedule:
 def schedule_all(tensors: Sequence[TensorBase]) -> tuple[list[ScheduleItem], dict[str, int]]:
     """The items that compute tensors, which the caller runs, and the values of Variables."""
     schedule = planned(nodes_to_compute(tensors))
-    _let_go(schedule)
-    return schedule.items, schedule.values
+    items, values = schedule.items, schedule.values
+    _open_memory(_let_go(schedule))
+    return items, values
 
 
 def _run_writes(schedule: Schedule, completed: list[ScheduleItem]) -> None:
@@ -144,37 +146,48 @@ def _run_writes(schedule: Schedule, completed: list[ScheduleItem]) -> None:
         item.lower()
     with interrupts_kept:
         undo = PutBack(schedule)
-        outputs, stored = _let_go(schedule)
+        released = _let_go(schedule)
         try:
-            memory = [set(bases_of(node.memory)) for node in stored]
+            _open_memory(released)
+            memory = [set(bases_of(found)) for found, _ in released.memory]
             run_schedule(items, completed, memory)
         except BaseException:
-            undo.put_back(completed, items[len(completed) :], outputs, stored)
+            undo.put_back(completed, items[len(completed) :], released.outputs, released.stored)
             raise
 
 
-def _let_go(schedule: Schedule) -> tuple[list[UOp], list[UOp]]:
+class _Released(NamedTuple):
+    """What a schedule will compute, once no tensor reads what it overwrites.
+
+    `stored` are the BUFFERs of new content of the `memory`, with its tokens; `renewed` those among
+    the BUFFERs of results that were found in that memory after the write.
+    """
+
+    outputs: list[UOp]
+    stored: list[UOp]
+    memory: list[tuple[Memory, tuple[Any, ...]]]
+    renewed: set[UOp]
+
+
+def _let_go(schedule: Schedule) -> _Released:
     """Let every tensor read what a schedule is about to compute, so that none reads what it
-    overwrites; and look. Returns the nodes of the results, and those of the overwritten memory; the
-    schedule has no nodes from then on.
+    overwrites. The schedule has no nodes from then on.
     """
     stored = [store.new for store in schedule.stores]
     memory = [(store.old.memory, tokens_of(store.old)) for store in schedule.stores]
     for store in schedule.stores:
         _follow(store)
     replace_nodes(schedule.outputs, dict(schedule.stores), schedule.superseded)
-    renewed = _in_new_content(schedule)
-    outputs = list(schedule.outputs.values())
+    found = _Released([*schedule.outputs.values()], stored, memory, _in_new_content(schedule))
     schedule.clear()
-    if stored:
-        del store
-    make_writable(
-        [base for found, _ in memory for base in bases_of(found)],
-        renewed,
-    )
-    for content, (found, tokens) in zip(stored, memory, strict=True):
-        bind_memory(content, found, tokens)
-    return outputs, stored
+    return found
+
+
+def _open_memory(released: _Released) -> None:
+    """Look, and bind the new content to the memory."""
+    make_writable([x for memory, _ in released.memory for x in bases_of(memory)], released.renewed)
+    for node, (memory, tokens) in zip(released.stored, released.memory, strict=True):
+        bind_memory(node, memory, tokens)
 
 
 def _in_new_content(schedule: Schedule) -> set[UOp]:
@@ -224,9 +237,11 @@ def overwrite(memory: Collection[UOp]) -> None:
     """Before code outside of the graph overwrites the content of these BUFFERs, compute the lazy
     values that read it.
     """
-    readers = dict.fromkeys(map(written_memory, find_readers(memory)))
+    readers = list(dict.fromkeys(map(written_memory, find_readers(memory))))
     if readers:
-        compute(list(readers))
+        # those that cannot be computed move out
+        with suppress(Exception):
+            compute(readers)
     histories.overwritten(memory)
 
 
