@@ -169,7 +169,7 @@ def test_elements_of_memory_are_written_without_a_new_value_of_the_whole(
     monkeypatch.delattr("tinygrad.storage.assignment.updated_whole")
     array, x = VALUES.copy(), Tensor(VALUES).realize()
     same = Tensor(VALUES).realize()
-    memory, view, lazy = x.uop, x.T[1:3], x * 2
+    memory, view, lazy = x.uop.buffer, x.T[1:3], x * 2
     flipped, twin = x[::-1, 1:], x + 0
     twin.realize()
     for target, base in ((x, array), (view, array.T[1:3]), (flipped, array[::-1, 1:])):
@@ -179,7 +179,7 @@ def test_elements_of_memory_are_written_without_a_new_value_of_the_whole(
         base[-1, 1:2] = base[0, 0] * 3
         target[1:, None, :1] = target[:-1, None, 1:2]
         base[1:, None, :1] = base[:-1, None, 1:2].copy()
-        assert x.uop is memory
+        assert x.uop.buffer is memory
         check(target, base)
     check(x, array)
     check(view, array.T[1:3])
