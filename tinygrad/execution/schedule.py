@@ -172,11 +172,12 @@ def _with_further(wanted: list[UOp], further: FurtherNodes | None) -> tuple[Cano
         lost = _superseded(writes) if len(writes) > 1 else []
         if not writes or further is None:
             return canonical, lost
-        more = further(writes, lost, wanted)
-        if not more or set(more := _outputs_of(more)).issubset(wanted):
+        known = set(wanted)
+        more = [x for x in _outputs_of(further(writes, lost, wanted)) if x not in known]
+        if not more:
             return canonical, lost
         # what reads older content comes before what overwrites it
-        wanted[:] = dict.fromkeys([*more, *wanted])
+        wanted[:0] = more
 
 
 def _stores(writes: Sequence[UOp], outputs: dict[UOp, UOp], stored: Collection[UOp]) -> list[Store]:
