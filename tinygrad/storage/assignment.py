@@ -97,17 +97,17 @@ def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
 
 
 @exclusive
-def write_now(tensor: TensorBase, steps: Sequence[ViewStep], value: UOp) -> bool:
+def write_now(tensor: TensorBase, steps: Sequence[ViewStep], value: TensorBase) -> bool:
     """Write `value`, through which no gradient flows, at once to the view of a tensor by `steps`.
 
-    Returns whether that was possible, as it is for a slice of memory on one device. If not, nothing
-    has changed, and `assign` writes the view, or says why it cannot be written.
+    It is a tensor, not its node: those who call would keep the node, which may read what is
+    overwritten. Returns whether that was possible, as it is for a slice of memory on one device. If
+    not, nothing has changed, and `assign` writes the view, or says why it cannot be written.
     """
     path = (*tensor._steps, *steps)
-    write = _write_to_slice(tensor, path, value)
+    write = _write_to_slice(tensor, path, value.uop)
     if write is None:
         return False
-    del value
     try:
         if write:
             compute(write)

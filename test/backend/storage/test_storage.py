@@ -16,6 +16,7 @@ import pytest
 from test.devices import DEVICE, device_names, nth, only_cpu
 from test.threads import in_threads
 from tinygrad import CommTrace, GlobalCounters, Sharding, Tensor, TinyJit, dtypes
+from tinygrad.execution.schedule import create_schedule
 from tinygrad.sharding import ShardingError
 from tinygrad.storage.live_tensors import live_tensors
 from tinygrad.uop import Ops
@@ -330,6 +331,38 @@ def test_a_tensor_built_from_a_tensor_sees_writes_to_it() -> None:
     assert x.tolist() == same.tolist() == [9, 3, 4]
     assert equal.tolist() == [2, 3, 4]
     assert converted.tolist() == [2.0, 7.0, 4.0]
+
+
+def test_writing_a_value_that_reads_the_slice_copies_no_memory() -> None:
+    x, expected = stored([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0, 2.0], [3.0, 4.0]])
+    memory = x.uop.buffer
+    GlobalCounters.reset()
+    x[0] = x[1] * 2 + x[0]
+    expected[0] = expected[1] * 2 + expected[0]
+    kept = x[:, 0] + 1
+    x[:, 1] = kept
+    expected[:, 1] = expected[:, 0] + 1
+    x[:] = x.flip(0) - 1
+    expected[:] = expected[::-1].copy() - 1
+    assert GlobalCounters.moved_out == 0
+    assert x.uop.buffer is memory
+    assert x.tolist() == expected.tolist()
+    assert kept.tolist() == [8, 4]
+
+
+def test_what_is_computed_with_a_write_precedes_the_results_in_their_order() -> None:
+    x = stored([1.0, 2.0])
+    total, reader = (x * 5).sum(), x * 3
+    x.assign(x + 1)
+    known: list[list[Any]] = []
+
+    def further(writes: Any, lost: Any, nodes: list[Any]) -> list[Any]:
+        known.append([*nodes])
+        return [total.uop, reader.uop]
+
+    create_schedule([x.uop, total.uop], further)
+    write, result = known[0]
+    assert known[1:] == [[reader.uop, write, result]]
 
 
 def test_writing_to_an_unshared_value_copies_no_memory() -> None:

@@ -92,7 +92,7 @@ class IndexingMixin(JoiningMixin, ConversionMixin):
         value: Self = v.cast(self.dtype)._broadcast_to(indexed_shape(view.shape, view.tensors))
         if self._requires_grad is None and not v._requires_grad and mask is None:
             steps = view.steps
-            if steps is not None and write_now(self, steps, value.uop):
+            if steps is not None and write_now(self, steps, value):
                 return
         is_immediate = self._requires_grad is not True and v._requires_grad is not True
         if is_immediate and whole_value(self).op is not Ops.BUFFER:
