@@ -41,10 +41,12 @@ class Content:
             self.named(named.values())
         return named[self.like] if self.like in named else self.like.substitute(named)
 
-    def is_same(self, other: Content) -> bool:
-        """Whether this is the same view of the same memory."""
-        if self is other:
-            return True
+    def is_of(self, node: UOp) -> bool:
+        """Whether a node is the same view of the same memory."""
+        if node.op is Ops.BUFFER and self.like.op is Ops.BUFFER:
+            # most are, and have nothing to substitute
+            return is_same_memory(self.memory[self.like][0], node.memory)
+        other = Content(node)
         mine, theirs = self.memory.items(), other.memory.items()
         if len(mine) != len(theirs):
             return False

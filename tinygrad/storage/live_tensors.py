@@ -288,9 +288,8 @@ class Cell:
         """The content of the memory that a node of this cell is in; the same object if the memory
         is.
         """
-        new = Content(node)
-        if self.content is None or not self.content.is_same(new):
-            self.content = new
+        if self.content is None or not self.content.is_of(node):
+            self.content = Content(node)
         return self.content
 
     def owns(self, node: UOp) -> bool:

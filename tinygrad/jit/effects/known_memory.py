@@ -66,7 +66,7 @@ class KnownMemory:
 
     def is_memory_of(self, tensor: Tensor) -> bool:
         """Whether a tensor is the same view of the same memory."""
-        return self._content.is_same(Content(tensor.uop))
+        return self._content.is_of(tensor.uop)
 
     def base(self) -> Any:
         """What identifies the memory."""
@@ -104,7 +104,7 @@ class KnownTensor:
         base = self._base()
         if node is self._seen() and base is not None and base.memory is self._memory:
             return True
-        if view_base(node).op is not Ops.BUFFER or not self._content.is_same(Content(node)):
+        if view_base(node).op is not Ops.BUFFER or not self._content.is_of(node):
             return False
         self._see(node)
         return True

@@ -175,9 +175,11 @@ class CallTensors:
         cell = self._cells.get(whole)
         if cell is None:
             cell = self._cells[whole] = Cell.over(self._substitution.content(whole.content))
-        new = Tensor._member(cell, steps, None)
-        if template.requires_grad is not None:
-            new.requires_grad = template.requires_grad
+        state = template.requires_grad
+        # no guard of a capture knows the new tensor, so that this is no change of marks
+        new = Tensor._member(cell, steps, state and None)
+        if state:
+            new.requires_grad = state
         return new
 
 

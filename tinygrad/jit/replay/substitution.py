@@ -52,7 +52,7 @@ class Substitution:
 
     def content(self, found: Content) -> Content:
         """What is in memory, with the call's memory and sizes."""
-        if not self.changes(found):
+        if self._inputs is self._captured or not self.changes(found):
             return found
         new = Content.__new__(Content)
         new.like, new.named = self.node(found.like), found.named
@@ -61,7 +61,7 @@ class Substitution:
 
     def steps(self, steps: tuple[ViewStep, ...]) -> tuple[ViewStep, ...]:
         """The steps to a view, with the sizes of the call."""
-        return tuple((op, self._sizes(arg)) for op, arg in steps)
+        return tuple([(op, self._sizes(arg)) for op, arg in steps]) if steps else steps
 
     def changes(self, found: Content) -> bool:
         """Whether a value is in the memory of an input, or has a size that depends on a Variable of
