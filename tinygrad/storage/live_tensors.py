@@ -150,11 +150,11 @@ class LiveTensors:
         """The tensors that are not a BUFFER: views, and values that are not computed yet."""
         return [x for x in self.unsettled() if x.uop.op is not Ops.BUFFER]
 
-    def lazy_holders(self) -> list[TensorBase | Cell]:
-        """The lazy tensors, and the cells whose whole value is not a BUFFER."""
+    def lazy_holders(self) -> list[tuple[TensorBase | Cell, UOp]]:
+        """The lazy tensors, and the cells whose whole value is not a BUFFER, with their nodes."""
         stored = Ops.BUFFER
-        found: list[TensorBase | Cell] = []
-        cells: dict[Cell, None] = {}
+        found: list[tuple[TensorBase | Cell, UOp]] = []
+        cells: dict[Cell, UOp] = {}
         for ref in list(self._unsettled.values()):
             x = ref()
             if x is None:
@@ -162,20 +162,20 @@ class LiveTensors:
             cell, node = x._cell, x._node
             whole = None if cell is None else cell._node
             if whole is None or whole.op is stored:
-                cell = None
+                cell = whole = None
             if node is None:
                 # it follows its cell
                 if cell is None:
                     self._settle(x)
             elif node.op is not stored:
-                found.append(x)
+                found.append((x, node))
             elif cell is None:
                 self._settle(x)
             elif cell.leave(x):
                 cell = None
-            if cell is not None:
-                cells[cell] = None
-        found.extend(cells)
+            if cell is not None and whole is not None:
+                cells[cell] = whole
+        found.extend(cells.items())
         return found
 
 

@@ -41,11 +41,13 @@ def writes_below(roots: Sequence[UOp]) -> list[UOp]:
 
 def find_readers(memory: Collection[UOp], known: Collection[UOp] = ()) -> list[UOp]:
     """The lazy values of live tensors that read these BUFFERs; their views and `known` left out."""
-    live = [x for x in live_tensors.lazy_holders() if x.uop not in known]
-    dependents.register(x.uop for x in live)
+    live = [(x, node) for x, node in live_tensors.lazy_holders() if node not in known]
+    dependents.register(node for _, node in live)
     above = dependents.of(memory)
     return [
-        x.uop for x in live if x.uop in above and not _is_alias_of(x, memory) and not _is_unused(x)
+        node
+        for x, node in live
+        if node in above and not _is_alias_of(x, memory) and not _is_unused(x)
     ]
 
 

@@ -346,13 +346,14 @@ def replace_nodes(
     changed: set[UOp] = set()
     # most tensors are views of a realized node: their other dependents need not be registered
     others = []
-    for x in live_tensors.lazy_holders():
-        path = path_to(x.uop, table)
+    holders = live_tensors.lazy_holders()
+    for x, node in holders:
+        path = path_to(node, table)
         paths.append((x, path))
         if path:
             changed.update(path)
         else:
-            others.append(x.uop)
+            others.append(node)
     if others or stores:
         dependents.register(others)
         changed |= dependents.of((*table, *stores))
@@ -360,8 +361,7 @@ def replace_nodes(
     done = dict(table)
     table = {**superseded, **table}
     overwritten = _numbers_of_writes(table, stores)
-    for x, _ in paths:
-        old = x.uop
+    for x, old in holders:
         if old not in changed:
             continue
         new = done[old] if old in done else rebuilt(old, changed, done, overwritten)

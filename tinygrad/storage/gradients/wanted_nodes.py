@@ -19,15 +19,15 @@ class WantedNodes:
 
     def __init__(self) -> None:
         self._searches = 0
-        self._lazy: set[UOp] = set()
-        self._required: set[UOp] | None = None
+        self._lazy: set[UOp | None] = set()
+        self._required: set[UOp | None] | None = None
 
     def is_required(self, node: UOp) -> bool:
         """Whether `node` is the value of a tensor that requires a gradient."""
         if node.op is Ops.BUFFER:
             return any(x._requires_grad for x in live_tensors.settled_at(node))
         if self._required is None:
-            self._required = {x.uop for x in live_tensors.unsettled() if x._requires_grad}
+            self._required = {x._node for x in live_tensors.unsettled() if x._requires_grad}
         return node in self._required
 
     def meet(self, nodes: Collection[UOp]) -> bool:
@@ -40,8 +40,8 @@ class WantedNodes:
         self._searches += 1
         if self._searches == 1:
             lazy = live_tensors.unsettled()
-            return any(x.uop in nodes and x._requires_grad is not False for x in lazy)
+            return any(x._node in nodes and x._requires_grad is not False for x in lazy)
         if self._searches == 2:
             found = live_tensors.unsettled()
-            self._lazy.update(x.uop for x in found if x._requires_grad is not False)
+            self._lazy.update(x._node for x in found if x._requires_grad is not False)
         return not self._lazy.isdisjoint(nodes)
