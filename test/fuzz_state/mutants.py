@@ -21,19 +21,28 @@ from test.fuzz_state.check import compare
 from test.fuzz_state.generate import GROUPS, UNUSUAL, random_program
 from test.fuzz_state.program import Program
 from test.fuzzing.findings import Finding, Invalid
+from tinygrad.settings import Context
 
 Function = Callable[..., Any]
+USUAL = tuple(x for x in GROUPS if x not in UNUSUAL)
+STATE = ("views", "writes", "reads")
+_STORAGE, _GROUPING = "tinygrad.storage.", "tinygrad.schedule.grouping."
+_CELL, _EFFECTS = "tinygrad.storage.live_tensors:Cell.", "tinygrad.jit.effects."
 
 
 @dataclass(frozen=True)
 class Mutant:
     """A function of the library, as "module:name" or "module:Class.name", and what is called in its
-    place, made of the function itself. `groups` are those of the programs that may show it.
+    place, made of the function itself.
+
+    Programs about `theme` (default: any group) may show it. Without `has_policy`, no search for
+    readers hides it.
     """
 
     target: str
     broken: Callable[[Function], Function]
-    groups: tuple[str, ...] = tuple(x for x in GROUPS if x not in UNUSUAL)
+    theme: str | None = None
+    has_policy: bool = False
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
@@ -69,8 +78,56 @@ def always(value: Any) -> Callable[[Function], Function]:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "equal values share memory that is written": Mutant(
-        "tinygrad.storage.copy_on_write:copy_on_write", nothing, ("views", "writes", "reads")
+    # the gate
+    "the gate looks": Mutant(_STORAGE + "gate:make_writable", always(False)),
+    "the gate looks, with the search for readers": Mutant(
+        _STORAGE + "gate:make_writable", always(False), has_policy=True
+    ),
+    "a version that moved is not that of the memory": Mutant(
+        "tinygrad.execution.versions:forget_version", nothing
+    ),
+    "a cell follows what is stored in its memory": Mutant(
+        _STORAGE + "realization:_follow", nothing
+    ),
+    "a replay looks": Mutant(
+        _EFFECTS + "written_memory:WrittenMemory.make_writable", nothing, "jit"
+    ),
+    # ownership
+    "only the owner writes in place": Mutant(_CELL + "owns", always(True)),
+    "values of memory that code outside writes are copies": Mutant(
+        _STORAGE + "realization:_is_outside", always(False), "exports"
+    ),
+    "a captured function owns its arguments": Mutant("tinygrad.jit.inputs:Inputs.own", nothing),
+    # order
+    "stores wait for the readers in their plan": Mutant(
+        _GROUPING + "plan.order:_UnitOrder.order_assignments", nothing, "writes"
+    ),
+    "older content is kept beside newer": Mutant(
+        _GROUPING + "rewrite.preserve:preserve_overwritten",
+        lambda original: lambda sink: sink,
+        "writes",
+    ),
+    "a kernel stores what it reads elsewhere": Mutant(
+        _GROUPING + "fusion.hazards:find_hazards", always(set()), "writes"
+    ),
+    # captures
+    "arguments alias as in the captured call": Mutant(
+        "tinygrad.jit.closure:Closure._fits", always(True), "jit"
+    ),
+    "results are named when they borrow": Mutant(
+        _EFFECTS + "results:_name_borrowed", nothing, "jit"
+    ),
+    "results are restored": Mutant(_EFFECTS + "results:_SameResult.restore", nothing, "jit"),
+    "kept tensors leave memory": Mutant(_CELL + "leave_memory", nothing, "jit"),
+    "memory of arguments is found after they moved": Mutant(
+        "tinygrad.jit.inputs:Inputs.find_memory", nothing, "jit"
+    ),
+    # failures
+    "what failed is put back": Mutant(
+        _STORAGE + "put_back:PutBack.put_back", nothing, "interrupts"
+    ),
+    "interrupts come between whole stores": Mutant(
+        "tinygrad.execution.realize:_is_between", always(True), "interrupts"
     ),
 }
 
@@ -78,10 +135,11 @@ MUTANTS: dict[str, Mutant] = {
 def noticed(mutant: Mutant, limit_s: float, seed: int = 0) -> Finding[Program] | None:
     """The first program that shows the mutant; None if none does in time."""
     end = time.monotonic() + limit_s
+    groups = USUAL if mutant.theme is None else dict.fromkeys((mutant.theme, *STATE))
     while time.monotonic() < end:
-        program = random_program(random.Random(seed), mutant.groups).on_one_device()
+        program = random_program(random.Random(seed), [*groups], mutant.theme).on_one_device()
         seed += 1
-        with contextlib.suppress(Invalid):
+        with contextlib.suppress(Invalid), Context(STATE_POLICY=int(mutant.has_policy)):
             with mutant.applied():
                 finding = compare(program)
             if finding is not None and compare(program) is None:
