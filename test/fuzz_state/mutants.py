@@ -97,10 +97,12 @@ MUTANTS: dict[str, Mutant] = {
     "values of memory that code outside writes are copies": Mutant(
         _STORAGE + "realization:_is_outside", always(False), "exports"
     ),
-    "a captured function owns its arguments": Mutant("tinygrad.jit.inputs:Inputs.own", nothing),
+    "a captured function owns its arguments": Mutant(
+        "tinygrad.jit.inputs:Inputs.own", nothing, "jit"
+    ),
     # order
     "stores wait for the readers in their plan": Mutant(
-        _GROUPING + "plan.order:_UnitOrder.order_assignments", nothing, "writes"
+        _GROUPING + "plan.order:_UnitOrder.order_assignments", nothing, "writes", True
     ),
     "older content is kept beside newer": Mutant(
         _GROUPING + "rewrite.preserve:preserve_overwritten",
@@ -108,7 +110,7 @@ MUTANTS: dict[str, Mutant] = {
         "writes",
     ),
     "a kernel stores what it reads elsewhere": Mutant(
-        _GROUPING + "fusion.hazards:find_hazards", always(set()), "writes"
+        _GROUPING + "fusion.hazards:find_hazards", always(set()), "writes", True
     ),
     # captures
     "arguments alias as in the captured call": Mutant(
