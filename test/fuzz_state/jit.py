@@ -166,6 +166,7 @@ def body_line(g: Generator, function: Function) -> str:
     """A line of the function; `a` is the tensor that it works on."""
     options = ["a = a {op} {o}"] * 3 + ["a = a.flip(0)", "a = a.clone()", "a.realize()", "a += 1"]
     options += ["a[0] = 2", "v = a[:1]\nv += 1", "a = (a * 2).realize()", "{p} += 1"]
+    options += ["{p} += 1", "{p}.assign({p} * 2)"]
     options += ["{p}[{s}].assign({t}[{s}])", "{p}.assign({t})", "a = {c}"]
     if function.tensor_places():
         options += ["{w} += 1", "{w}.assign({w} {op} {o})", "{w}.assign({w} + 1).realize()"]
@@ -469,14 +470,18 @@ def rows_of_a_table(g: Generator, function: Function) -> str:
     return f"{function.table}[{start}:{start + rows}]"
 
 
-def call_function(g: Generator, function: Function, kept: str = "") -> None:
-    """Adds a call, and what is done with its results: `kept` of the first RESULT, or anything."""
+def call_function(g: Generator, function: Function, kept: str = "", given: str = "") -> None:
+    """Adds a call, `given` its first argument, and what is done with its results: `kept` of the
+    first RESULT, or anything.
+    """
     text = function.results
     names = []
     while "RESULT" in text:
         names.append(g.new_name("r"))
         text = text.replace("RESULT", names[-1], 1)
-    arguments = ", ".join(argument(g, function) for _ in function.parameters)
+    arguments = ", ".join(
+        given if given and not i else argument(g, function) for i in range(len(function.parameters))
+    )
     g.add(text.replace("CALL", f"{function.name}({arguments})"), is_call=True)
     function.members.update(names)
     for name in names:
@@ -518,6 +523,18 @@ def call_repeatedly(g: Generator) -> None:
     kept = copy_text(g, "RESULT")
     for _ in range(g.number(3, 5)):
         call_function(g, function, kept)
+
+
+@statement("jit", 8)
+def call_beside_an_equal_value(g: Generator) -> None:
+    """Calls whose argument, which the function may write, another value equals before."""
+    function = g.choose([x for x in g.functions if not x.is_symbolic])
+    name = tensor_name(g, function)
+    for _ in range(g.number(1, 3)):
+        equal = g.add_new(copy_text(g, name)) if g.maybe() else ""
+        call_function(g, function, given=name)
+        if equal:
+            g.add(f"see({equal}.numpy())")
 
 
 @statement("jit", 8)
