@@ -102,7 +102,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # order
     "stores wait for the readers in their plan": Mutant(
-        _GROUPING + "plan.order:_UnitOrder.order_assignments", nothing, "reads", True
+        _GROUPING + "plan.order:_UnitOrder.order_assignments", nothing, "writes", True
     ),
     "older content is kept beside newer": Mutant(
         _GROUPING + "rewrite.preserve:preserve_overwritten",

@@ -165,6 +165,21 @@ def swapped(g: Generator) -> None:
     g.add(f"{a}, {b} = {b}, {a}")
 
 
+@statement("writes", 2)
+def written_with_a_reader(g: Generator) -> None:
+    """A write, and what reads the older content, as a value or as another write, at once."""
+    name, other = written(g), written(g)
+    x = g.names[name]
+    change = f"{name} += {number_or_value(g, x)}"
+    if other != name and g.maybe():
+        g.add(f"{other}.assign({value_text(g, g.names[other], g.names[other].shape)})")
+    else:
+        kinds = [f"{name}.sum()", f"{name} * 2", f"-{name}", *[f"{name}.flip(0)"] * bool(x.ndim)]
+        other = g.add_new(g.choose(kinds))
+    g.add(change)
+    g.add(f"Tensor.realize({', '.join(g.rng.sample([name, other], 2))})")
+
+
 @statement("writes", 0.5)
 def changed_array(g: Generator) -> None:
     """An array that a tensor was made of changes; the tensor does not."""
