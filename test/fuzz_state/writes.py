@@ -180,6 +180,19 @@ def written_with_a_reader(g: Generator) -> None:
     g.add(f"Tensor.realize({', '.join(g.rng.sample([name, other], 2))})")
 
 
+@statement("writes")
+def older_beside_newer(g: Generator) -> None:
+    """A value of contents before and after writes, of which no tensor is left."""
+    name, new = written(g), g.new_name()
+    x = g.names[name]
+    older = g.choose([name, f"{name} * 2", *[f"{name}.flip(0)"] * 2 * bool(x.ndim)])
+    lines = [f"{new} = {older} + 1"]
+    for _ in range(g.number(1, 2)):
+        lines += [f"{name} += {number_or_value(g, x)}", f"{new} = {new} + {older}"]
+    g.add("\n".join(lines))
+    g.add(g.choose([f"see({new}.numpy())", f"Tensor.realize({name}, {new})"]))
+
+
 @statement("writes", 0.5)
 def changed_array(g: Generator) -> None:
     """An array that a tensor was made of changes; the tensor does not."""

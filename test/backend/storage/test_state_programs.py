@@ -19,7 +19,7 @@ from test.fuzz_state import reference
 from test.fuzz_state.check import compare, difference
 from test.fuzz_state.generate import GROUPS, UNUSUAL, random_program
 from test.fuzz_state.harness import interrupted
-from test.fuzz_state.mutants import MUTANTS, noticed
+from test.fuzz_state.mutants import COSTS, MUTANTS, noticed
 from test.fuzz_state.program import Program, execute, run
 from test.fuzz_state.shrink import candidates
 from test.fuzzing.findings import Finding, Invalid
@@ -33,8 +33,6 @@ DRAWN = {"views": STATE, "writes": STATE, **{theme: [theme, *STATE] for theme in
 if ranks.size() > 1:
     # an array is in the memory of one rank
     del DRAWN["exports"]
-# of the kinds of `test_state_regressions`; some programs draw none of these
-WRONG = pytest.mark.xfail(reason="writes are lost where memory is shared", strict=False)
 SLOW_SEEDS = [range(start, start + 100) for start in range(4, 204, 100)]
 
 
@@ -53,15 +51,12 @@ def search(theme: str, seeds: range) -> Finding[Program] | None:
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize(
-    "theme", [x if x in STATE else pytest.param(x, marks=WRONG) for x in DRAWN]
-)
+@pytest.mark.parametrize("theme", DRAWN)
 def test_random_programs(theme: str) -> None:
     finding = search(theme, range(4))
     assert finding is None, str(finding)
 
 
-@WRONG
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", SLOW_SEEDS, ids=str)
 @pytest.mark.parametrize("theme", DRAWN)
@@ -99,6 +94,12 @@ def test_a_view_that_is_a_copy_is_found_and_reduced(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_noticed(name: str) -> None:
     assert noticed(MUTANTS[name], limit_s=60) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COSTS)
+def test_mutants_that_only_cost_change_no_value(name: str) -> None:
+    assert noticed(COSTS[name], limit_s=10) is None
 
 
 @only_one_process("a rank is not interrupted by itself")
