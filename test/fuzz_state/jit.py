@@ -470,9 +470,9 @@ def rows_of_a_table(g: Generator, function: Function) -> str:
     return f"{function.table}[{start}:{start + rows}]"
 
 
-def call_function(g: Generator, function: Function, kept: str = "", given: str = "") -> None:
+def call_function(g: Generator, function: Function, kept: str = "", given: str = "") -> list[str]:
     """Adds a call, `given` its first argument, and what is done with its results: `kept` of the
-    first RESULT, or anything.
+    first RESULT, or anything. Returns the names of the results.
     """
     text = function.results
     names = []
@@ -493,6 +493,7 @@ def call_function(g: Generator, function: Function, kept: str = "", given: str =
         g.add_new(kept.replace("RESULT", names[0]))
     elif names and g.maybe(0.5):
         use_result(g, g.choose(names))
+    return names
 
 
 def use_result(g: Generator, name: str) -> None:
@@ -578,10 +579,8 @@ def exchange(g: Generator) -> None:
     call_function(g, function)
 
 
-@statement("jit", 3)
-def write_a_place(g: Generator) -> None:
-    place = g.choose([x for x in g.choose(g.functions).tensor_places() if x.exchange])
-    text = place.outside
+def write_place(g: Generator, function: Function) -> None:
+    text = g.choose([x for x in function.tensor_places() if x.exchange]).outside
     options = [
         f"{text}.assign({text} + 1)",
         f"{text}[0] = 3",
@@ -590,6 +589,20 @@ def write_a_place(g: Generator) -> None:
     if "(" not in text:
         options.append(f"{text} += 1")
     g.add(g.choose(options))
+
+
+@statement("jit", 3)
+def write_a_place(g: Generator) -> None:
+    write_place(g, g.choose(g.functions))
+
+
+@statement("jit", 4)
+def write_a_place_after_a_call(g: Generator) -> None:
+    """A result, which may equal what is in a place, is read after that is written."""
+    function = g.choose([x for x in g.functions if "RESULT" in x.results])
+    names = call_function(g, function)
+    write_place(g, function)
+    g.add(f"see({g.choose(names)}.numpy())")
 
 
 @statement("jit", 3)

@@ -108,6 +108,7 @@ MUTANTS: dict[str, Mutant] = {
     "arguments alias as in the captured call": Mutant(
         "tinygrad.jit.closure:Closure._fits", always(True), "jit"
     ),
+    "replays let cells go": Mutant(_CELL + "let_go", nothing, "jit"),
     "results are named when they borrow": Mutant(
         _EFFECTS + "results:_name_borrowed", nothing, "jit"
     ),
@@ -135,8 +136,6 @@ COSTS: dict[str, Mutant] = {
     "what was found in overwritten memory is of the new content": Mutant(
         _STORAGE + "realization:_in_new_content", always(set())
     ),
-    # the version is still alive, and moves out
-    "replays let cells go": Mutant(_CELL + "let_go", nothing, "jit"),
     # the units wait for each other, and what they write is computed before
     "older content is kept beside newer": Mutant(
         _GROUPING + "rewrite.preserve:preserve_overwritten",
