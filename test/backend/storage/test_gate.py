@@ -72,6 +72,7 @@ class Network:
         return self.outer(hidden).square().mean()
 
 
+@pytest.mark.sample(5)
 @kinds
 @places
 @reads
@@ -101,6 +102,7 @@ def test_training_moves_nothing_out(
     assert np.isfinite(losses).all()
 
 
+@pytest.mark.sample(5)
 @kinds
 @places
 @reads
@@ -133,6 +135,7 @@ def test_averages_of_weights_move_nothing_out(
     assert len({x.item() for x in kept}) == STEPS
 
 
+@pytest.mark.sample(5)
 @kinds
 @places
 @reads
@@ -168,6 +171,7 @@ def test_accumulated_gradients_move_nothing_out(
     assert np.isfinite([x.item() for x in kept]).all()
 
 
+@pytest.mark.sample(5)
 @kinds
 @places
 @reads
