@@ -93,9 +93,9 @@ class LiveTensors:
         return [x for ref in refs if (x := ref()) is not None and x._node is node]
 
     def unsettled(self) -> list[TensorBase]:
-        """The tensors that are in no `settled_at`, and whose node is known."""
+        """The tensors that are in no `settled_at`, but for those whose cell has no node."""
         refs = list(self._unsettled.values())
-        return [x for ref in refs if (x := ref()) is not None and x._node is not None]
+        return [x for ref in refs if (x := ref()) is not None and x._has_node()]
 
     def in_memory(self, memory: AbstractSet[Any]) -> list[TensorBase]:
         """The tensors in some of this memory, bases of buffers: those of the cell that owns it, and
@@ -344,6 +344,12 @@ class TensorBase:
                 self._node = apply_steps(self._cell.uop, self._steps)
                 live_tensors.changed(self)
         return self._node
+
+    def _has_node(self) -> bool:
+        """Whether there is a node, which is derived from that of the cell if necessary."""
+        if self._node is None and self._cell is not None and self._cell._node is not None:
+            self._derived_node()
+        return self._node is not None
 
     def _forget_node(self) -> None:
         """Derive the node from the cell when somebody asks for it."""

@@ -111,8 +111,8 @@ def planned(roots: list[UOp]) -> Schedule:
 
     def further(writes: tuple[UOp, ...], lost: list[UOp], known: list[UOp]) -> list[UOp]:
         # what is overwritten within the schedule needs memory of its own if it is asked for
-        for node in lost:
-            if node in known and node not in copies:
+        for node in known if lost else ():
+            if node not in copies and _written_value(node) in lost:
                 copies[node] = in_own_memory(node)
         return [*copies.values(), *computed_together(writes, known)]
 
@@ -128,6 +128,13 @@ def planned(roots: list[UOp]) -> Schedule:
     for node, copy in copies.items():
         schedule.outputs[node] = schedule.outputs[copy]
     return schedule
+
+
+def _written_value(node: UOp) -> UOp:
+    """The ASSIGN in whose memory a value is found once that ran; the base of the value if none."""
+    while node.op in VIEW_OPS or node.op is Ops.CONTIGUOUS:
+        node = node.src[0]
+    return node
 
 
 @exclusive

@@ -124,7 +124,8 @@ class Outcome(Generic[R]):
         self.temporaries = self._written - self.memory
         """The memory whose content does not outlive a replay."""
         # the cells of tensors of earlier calls in the memory that the next one writes
-        self._earlier = [weakref.ref(x._own_cell()) for x in [*made, *others] if _is_stored(x)]
+        new = [x for x in made if not self._templates.of(x).is_of_argument]
+        self._earlier = [weakref.ref(x._own_cell()) for x in [*new, *others] if _is_stored(x)]
         self.inputs = {
             number
             for number, known in enumerate(captured.memories)
@@ -227,7 +228,11 @@ def outcome_of(result: R, recording: Recording, written: set[Buffer], inputs: In
     keys, memory = {value_key(x) for x in kept}, {view_base(x.uop) for x in kept}
     apart = [x for x in results if value_key(x) not in keys and view_base(x.uop) not in memory]
     own = written - recording.known_memory(apart, written) - inputs.memory
-    others = recording.created([*results, *recording.left()])
+    others = [
+        x
+        for x in recording.created([*results, *recording.left()])
+        if all(map(recording.has_created, aliases_of(x)))
+    ]
     before = {id(x) for x in results if not recording.has_created(x)}
     older = {id(x) for x in results if not all(map(recording.has_created, aliases_of(x)))}
     known = recording.before.known
