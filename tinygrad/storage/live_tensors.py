@@ -93,6 +93,11 @@ class LiveTensors:
         return [x for ref in refs if (x := ref()) is not None and x._node is node]
 
     def unsettled(self) -> list[TensorBase]:
+        """The tensors that are in no `settled_at`, and whose node is known."""
+        refs = list(self._unsettled.values())
+        return [x for ref in refs if (x := ref()) is not None and x._node is not None]
+
+    def changed_since_settled(self) -> list[TensorBase]:
         """The tensors that are in no `settled_at`, but for those whose cell has no node."""
         refs = list(self._unsettled.values())
         return [x for ref in refs if (x := ref()) is not None and x._has_node()]

@@ -169,7 +169,7 @@ class Recording:
         named |= {id(x.grad) for x in live_tensors.one_by_one() if x.grad is not None}
         before = {ref(): node() for ref, node in self._lazy}
         found: list[Tensor] = []
-        for x in live_tensors.unsettled():
+        for x in live_tensors.changed_since_settled():
             if not isinstance(x, Tensor) or x._number >= self._mark:
                 continue
             if x.uop is before.get(x) or is_in_memory(x.uop) or is_uniform(x.uop):
