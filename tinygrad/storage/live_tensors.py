@@ -98,8 +98,10 @@ class LiveTensors:
         return [x for ref in refs if (x := ref()) is not None and x._node is not None]
 
     def changed_since_settled(self) -> list[TensorBase]:
-        """The tensors that are in no `settled_at`, but for those whose cell has no node."""
-        refs = list(self._unsettled.values())
+        """The tensors that are in no `settled_at`, but for those whose cell has no node, in the
+        order of their creation.
+        """
+        refs = sorted(self._unsettled.values(), key=lambda ref: ref.number)
         return [x for ref in refs if (x := ref()) is not None and x._has_node()]
 
     def in_memory(self, memory: AbstractSet[Any]) -> list[TensorBase]:
