@@ -17,12 +17,14 @@ from tinygrad.device import Buffer, Device, RemoteBuffer, copy_buffer
 from tinygrad.dtype import dtypes
 from tinygrad.execution.buffers import bind_buffers, device_buffers, storage_of, tokens_of
 from tinygrad.execution.capture import JitError
-from tinygrad.execution.versions import Base, bases_of, owner_of
+from tinygrad.execution.versions import Base, bases_of, owner_of, set_owner
 from tinygrad.helpers import all_int
 from tinygrad.jit.containers import leaves
 from tinygrad.jit.slices import ContiguousSlice, contiguous_slice
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.storage.aliases import has_own_memory, owns_memory, whole_tensor, whole_value
+from tinygrad.storage.content import Content
+from tinygrad.storage.live_tensors import Cell
 from tinygrad.storage.realization import own_memory, realize_all, store_constant
 from tinygrad.storage.views import is_constant, view_base
 from tinygrad.tensor import Tensor
@@ -168,10 +170,15 @@ class Inputs:
             copy_buffer(copy, part)
         new = bind_buffers(UOp.new_buffer(old.arg.device, old.arg.shape, old.dtype), parts)
         self._set_memory(number, new)
+        cells: dict[Cell, Cell] = {}
         for i, x in enumerate(self.tensors):
             node = view_base(x.uop)
             if node.op is Ops.BUFFER and node.memory is old.memory:
-                self.tensors[i] = Tensor(x.uop.substitute({node: new}))
+                own = x._own_cell()
+                if own not in cells:
+                    cells[own] = Cell.over(Content(own.uop.substitute({node: new})))
+                    set_owner(new.memory, tokens_of(new), cells[own])
+                self.tensors[i] = Tensor._member(cells[own], x._steps, x._requires_grad and True)
 
     def own(self, numbers: Iterable[int]) -> bool:
         """Let some arguments be in memory that no other tensor writes. Returns whether one was

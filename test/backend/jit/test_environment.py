@@ -256,6 +256,7 @@ FOUND: list[Program] = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore::tinygrad.jit.RecaptureWarning")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("program", FOUND)
 def test_replays_find_what_a_call_would(program: Program) -> None:

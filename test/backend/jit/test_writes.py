@@ -265,6 +265,7 @@ KEPT: list[Program] = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore::tinygrad.jit.RecaptureWarning")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "program", [*KEPT, *(pytest.param(p, id=name) for name, p in CHANGED.items())]
