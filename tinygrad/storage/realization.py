@@ -268,8 +268,10 @@ def own_memory(tensor: TensorBase, for_outside: bool = False) -> None:
         realize_all((whole,))
         base = view_base(whole.uop)
         tensor._own_cell().owns(base)
-    if tensor._steps:
-        tensor._forget_node()
+    # views in memory of their own read the memory again
+    for member in tensor._own_cell().live():
+        if member._steps:
+            member._forget_node()
     for memory in bases_of(base.memory) if for_outside and base.memory is not None else ():
         memory.outside = True
 
