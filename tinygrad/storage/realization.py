@@ -131,7 +131,7 @@ def planned(roots: list[UOp]) -> Schedule:
 
 
 def _written_value(node: UOp) -> UOp:
-    """The ASSIGN in whose memory a value is found once that ran; the base of the value if none."""
+    """The BUFFER or ASSIGN in whose memory a value may be found; the base of the value if none."""
     while node.op in VIEW_OPS or node.op is Ops.CONTIGUOUS:
         node = node.src[0]
     return node
@@ -287,8 +287,9 @@ def nodes_to_compute(tensors: Any) -> list[UOp]:
         if base.op is Ops.BUFFER:
             if base.memory is None:
                 storage_of(base).ensure_allocated()
-            elif _is_outside(base, x):
-                set_whole(x, in_own_memory(whole_value(x)))
+        found = _written_value(base)
+        if found.op is Ops.BUFFER and found.memory is not None and _is_outside(found, x):
+            set_whole(x, in_own_memory(whole_value(x)))
     return _missing(tensors)
 
 
