@@ -284,9 +284,8 @@ def nodes_to_compute(tensors: Any) -> list[UOp]:
         if x.uop.op is not Ops.BUFFER and is_constant(x.uop) and not is_uniform(x.uop):
             store_constant(x)
         base = movement_base(x.uop)
-        if base.op is Ops.BUFFER:
-            if base.memory is None:
-                storage_of(base).ensure_allocated()
+        if base.op is Ops.BUFFER and base.memory is None:
+            storage_of(base).ensure_allocated()
         found = _written_value(base)
         if found.op is Ops.BUFFER and found.memory is not None and _is_outside(found, x):
             set_whole(x, in_own_memory(whole_value(x)))
