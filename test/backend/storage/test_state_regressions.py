@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from test.devices import only_one_process
+from test.devices import DEVICE, only_one_process
 from test.fuzz_state.check import compare, compare_strictly
 from test.fuzz_state.program import Program
 from test.fuzzing.layouts import Layout
+from tinygrad import Device
 
 TWO = Layout((2,), (0,), (0, 1))
 
@@ -501,10 +502,15 @@ WRONG = {
 
 def cases() -> Iterator[Any]:
     one_process = only_one_process("arrays, Ctrl-C and threads are of one")
+    on_the_host = pytest.mark.skipif(
+        not Device[DEVICE].allocator.addressable, reason="arrays are in memory of the host"
+    )
     for kind, programs in KINDS.items():
         is_local = kind in {"exports", "interrupts", "threads"}
         for name, text in programs.items():
             marks = [one_process] if is_local else []
+            if kind == "exports":
+                marks.append(on_the_host)
             reason = WRONG.get(f"{kind}: {name}", WRONG.get(kind))
             if reason is not None:
                 # threads may happen not to meet
