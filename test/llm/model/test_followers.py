@@ -123,7 +123,7 @@ def test_garbage_of_requests_is_collected_on_all_ranks_together(
     leader = Leader(load_model(write_model(tmp_path / "model.gguf", "llama"))[0])
     gc.disable()
     try:
-        kept = [[] for _ in range(followers.GARBAGE_OBJECTS)]
+        kept = [[] for _ in range(2 * followers.GARBAGE_OBJECTS)]
         assert told.get(timeout=TIMEOUT_S) == ("collect_garbage", ())
     finally:
         gc.enable()
