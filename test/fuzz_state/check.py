@@ -11,6 +11,7 @@ import numpy as np
 
 from test.fuzz_state.program import NotRefused, Outcome, Program, VersionChanged, run
 from test.fuzzing.findings import Finding, Invalid, difference_in_kind, failure
+from tinygrad.schedule.canonical import BindingConflict
 
 
 @dataclass
@@ -57,6 +58,10 @@ def compare(
             word = message.split()[0]
             kind = f"wrong {word}" if word in ("shape", "dtype") else "wrong value"
             return Finding(kind, f"{text}: {message}", program.up_to(number))
+    refused = next((x for x in found.raised if _is_never_refused(program, *x)), None)
+    if refused is not None:
+        number, error = refused
+        return Finding("refused read", f"{type(error).__name__}: {error}", program.up_to(number))
     if found.failure is None or expected.failure is not None:
         # without what was skipped, the reference may not go on either
         return None
@@ -66,6 +71,14 @@ def compare(
     if type(found.failure) in kinds:
         return Finding(kinds[type(found.failure)], str(found.failure), program)
     return failure(found.failure, program)
+
+
+def _is_never_refused(program: Program, number: int, error: BaseException) -> bool:
+    """Whether an error is raised by a read of a value, which no program may have to expect; but for
+    the value of a Variable, which one graph has once.
+    """
+    is_bound_twice = isinstance(error, BindingConflict)
+    return program.statements[number].group == "reads" and not is_bound_twice
 
 
 def compare_strictly(program: Program, has_versions: bool = False) -> Finding[Program] | None:

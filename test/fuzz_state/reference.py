@@ -193,6 +193,8 @@ class Tensor(Values):
             raise Invalid("a tensor with a history is moved")
         if self.memory.is_result or self.memory.array is not None:
             raise Invalid("a result, or an exported tensor, is moved")
+        if self.repeats:
+            raise Invalid("a tensor that repeats elements is moved, after which it may not")
         old = self.memory
         is_detached = self.is_detached
         self._fill(Node(self.value().ravel()), self.shape)

@@ -32,7 +32,7 @@ from tinygrad.uop.ops import UOp
 _WHOLE_VIEWS = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.EXPAND, Ops.MSELECT})
 _VIEWS = _WHOLE_VIEWS | {Ops.SHRINK}
 _IN_PLACE = frozenset({Ops.ASSIGN, Ops.CONTIGUOUS, Ops.CUSTOM_KERNEL})
-_SEEN_THROUGH = GroupOp.Movement | {Ops.MSELECT, Ops.DETACH}
+_SEEN_THROUGH = GroupOp.Movement | {Ops.MSELECT, Ops.DETACH, Ops.CONTIGUOUS_BACKWARD}
 
 
 class Store(NamedTuple):

@@ -255,4 +255,7 @@ def lower_layouts(sink: UOp, lowering: LayoutLowering | None = None) -> UOp:
     lowering = lowering or LayoutLowering(multi_pm)
     for node in sink.toposort():
         lowering.done[node] = lowering.lower(node)
-    return lowering.done[sink]
+    # what is asked of an assignment is that it runs: its view of the memory is not computed
+    sources = [(node, lowering.done[node]) for node in sink.src]
+    found = [movement_base(new) if node.op is Ops.ASSIGN else new for node, new in sources]
+    return lowering.done[sink].with_sources(tuple(found))

@@ -481,7 +481,32 @@ f(k.contiguous())
 see(k.numpy())
 """,
 }
+STORED_VIEWS = {
+    "a slice written through a flip of all memory": """
+t1 = Tensor.arange(2).reshape(1, 2).expand(3, 2).realize()
+t2 = t1.detach().contiguous()
+t2.flip(0).assign(t2)
+t2[2] = 7
+see(t1.numpy())
+see(t2.numpy())
+""",
+    "contiguous_backward of a pending write": """
+t1 = Tensor([[3, 4], [0, 2]]).realize()
+t2 = t1.clone().contiguous_backward().contiguous()
+see(t2.numpy())
+""",
+    "a captured result of contiguous_backward": """
+t1 = Tensor([8]).realize()
+@TinyJit
+def f(x):
+    return (x.contiguous() + 0).contiguous_backward()
+r1 = f(t1.detach() * 1)
+r2 = f(r1)
+see(r2.numpy())
+""",
+}
 KINDS = {
+    "stored views": STORED_VIEWS,
     "lazy arguments": LAZY_ARGUMENTS,
     "captured writes": CAPTURED_WRITES,
     "shared arguments": SHARED_ARGUMENTS,

@@ -65,7 +65,7 @@ class PlacementMixin(CreationMixin):
             self.grad._set_node(moved.grad.uop)
         moves = moved.device != self.device and not is_file(moved.device)
         created = recreated_on(self.uop, moved.device) if moves else None
-        if moved.uop is self.uop and not self._steps:
+        if moved.uop is self.uop:
             return self
         self._refer_to(moved.uop if created is None else created)
         return self
