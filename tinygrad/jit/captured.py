@@ -239,6 +239,9 @@ class CapturedJit(Generic[R]):
         for number, memory in enumerate([*inputs.memories]):
             parts = memory.parts
             numbers = range(buffers, buffers := buffers + len(parts))
+            if not self._outcome.is_result(memory.tensor):
+                # the tensor itself moves out of memory that is overwritten
+                continue
             if number in self._outcome.inputs:
                 # what is left behind is used later
                 is_needed = not self._overwritten.isdisjoint(memory.known)

@@ -194,10 +194,12 @@ class Inputs:
         """Find the memory of tensors again, some of which moved to a copy."""
         for number, x in enumerate(self.memories):
             tensor = x.tensor
-            node = None if tensor is None else tensor._node
-            base = None if node is None else view_base(node)
-            if base is not None and base.op is Ops.BUFFER and base.memory is not x.memory:
+            if tensor is None or tensor._node is None:
+                continue
+            base = view_base(tensor._node)
+            if base.op is Ops.BUFFER and base.memory is not x.memory:
                 self._set_memory(number, base)
+                tensor._own_memory()
 
     def _set_memory(self, number: int, node: UOp) -> None:
         self.memories[number] = InputMemory(self.memories[number].tensor, node)

@@ -261,6 +261,37 @@ see(x.numpy())
 """,
 }
 RESULTS = {
+    "an older result as an argument that is written": """
+kept = []
+@TinyJit
+def f(x):
+    a = x + 3
+    kept.append(a)
+    x.assign(x * 2)
+    return [a[:1], x]
+a, b = f(Tensor([[2, 8, -1]]))
+c, d = f(b)
+later = c + 1
+e, g = f(c)
+see(g.numpy())
+see(c.numpy())
+see(later.numpy())
+""",
+    "an older result as an argument of which a view is returned": """
+box = SimpleNamespace(w=Tensor([0, 1]))
+@TinyJit
+def f(x, y):
+    box.w = x * x
+    return box.w, y[:1]
+t = Tensor([0, 1])
+a, b = f(t, t)
+c, d = f(a, (--box.w))
+e, g = f(t, c + 1)
+h, i = f(box.w, Tensor([3, -2]))
+j, k = f(e, box.w)
+k.view(1).assign(i)
+see(h.numpy())
+""",
     "in a dataclass": """
 @TinyJit
 def f(x):
@@ -393,6 +424,12 @@ see(w.numpy())
 """,
 }
 EXPORTS = {
+    "a slice with a step that selects one element": """
+x = Tensor([[7, 4], [2, 1]])
+array = np.from_dlpack(x[:1][::-3])
+array += 1
+see(x.numpy())
+""",
     "a write of another tensor is not seen": """
 a = Tensor([1.0, 2.0]).realize()
 x = a.contiguous().realize()

@@ -48,16 +48,16 @@ class _SameResult:
 
     def __init__(self, tensor: Tensor, owns_value: bool, calls: Calls) -> None:
         self._tensor = tensor
-        self._cell = tensor._own_cell()
+        self.cell = tensor._own_cell()
         self._steps = tensor._steps
-        self._content = self._cell.note_content(self._cell.uop) if owns_value else None
+        self._content = self.cell.note_content(self.cell.uop) if owns_value else None
         if self._content is not None:
-            _name_borrowed(self._cell)
+            _name_borrowed(self.cell)
             self._content.named = calls.note_names(tensor._requires_grad)
 
     def restore(self) -> None:
         """Let the tensor be what it was in the captured call, whatever the caller did to it."""
-        x, cell = self._tensor, self._cell
+        x, cell = self._tensor, self.cell
         if x._cell is not cell or x._steps is not self._steps:
             x._join(cell, self._steps)
         content = self._content
@@ -67,7 +67,7 @@ class _SameResult:
     def name(self) -> None:
         """Let the tensor keep the content of memory that another one writes."""
         if self._content is not None:
-            _name_borrowed(self._cell)
+            _name_borrowed(self.cell)
 
 
 class Outcome(Generic[R]):
@@ -175,6 +175,10 @@ class Outcome(Generic[R]):
         """Whether replays overwrite a tensor of the captured call, if it has memory of its own."""
         made = self._templates.of(x)
         return made is x or (made not in self._templates.staying and not made.is_of_argument)
+
+    def is_result(self, x: Tensor | None) -> bool:
+        """Whether a tensor is a view of a value that each replay returns in the same object."""
+        return x is not None and any(x._cell is same.cell for same in self._same_results)
 
     def captured_result(self) -> R:
         """The result with tensors over the memory of the captured call."""

@@ -38,18 +38,20 @@ class WrittenMemory:
 
     def make_writable(self, inputs: Inputs) -> None:
         """Let nobody read the content of what a replay with `inputs` writes."""
-        bases = named_among(self._bases)
-        if self.inputs and (inputs.signature, inputs.shared) == self._kind:
-            bases += [x for i in self.inputs for x in bases_of(inputs.memories[i].memory)]
-        if not bases:
-            return
-        inputs.let_go()
-        _let_go(bases)
-        if versions_in(bases):
-            if STATE_POLICY:
+        while True:
+            bases = named_among(self._bases)
+            if self.inputs and (inputs.signature, inputs.shared) == self._kind:
+                bases += [x for i in self.inputs for x in bases_of(inputs.memories[i].memory)]
+            if not bases:
+                return
+            inputs.let_go()
+            _let_go(bases)
+            if STATE_POLICY and versions_in(bases):
                 overwrite(versions_in(bases))
-            if make_writable(bases):
-                inputs.find_memory()
+            if not make_writable(bases):
+                return
+            # arguments that moved own their new memory, in which others may read them too
+            inputs.find_memory()
 
 
 def _let_go(bases: Iterable[Base]) -> None:

@@ -163,7 +163,12 @@ def _slice_view(item: slice, size: sint) -> AxisView:
         raise ArgumentError(f"the step of a slice must not be 0, got {item}")
     start, stop, step = item.indices(int(size))
     count = len(range(start, stop, step))
+    if count < 2:
+        return AxisView(start, start + 1) if count else AxisView(0, 0)
+    # with the rest of the last step, if it exists, so that nothing is padded
     if step > 0:
-        return AxisView(start, max(stop, start) if count else start, stride=step)
+        rest = start + count * step
+        return AxisView(start, rest if rest <= size else stop, stride=step)
     # the same elements, from the front
-    return AxisView(stop + 1, start + 1, True, -step) if count else AxisView(0, 0)
+    rest = start + 1 + count * step
+    return AxisView(rest if rest >= 0 else stop + 1, start + 1, True, -step)
