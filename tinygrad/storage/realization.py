@@ -21,7 +21,7 @@ from tinygrad.gradient import carry_over
 from tinygrad.schedule.canonical import BindingConflict
 from tinygrad.schedule.grouping.plan.order import OverwriteConflict
 from tinygrad.settings import STATE_POLICY, Context
-from tinygrad.storage.aliases import set_whole, whole_tensor, whole_value
+from tinygrad.storage.aliases import has_own_memory, set_whole, whole_tensor, whole_value
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.gate import make_writable
 from tinygrad.storage.gradients.grad_mode import Leaf
@@ -279,6 +279,9 @@ def own_memory(tensor: TensorBase, for_outside: bool = False) -> None:
 def nodes_to_compute(tensors: Any) -> list[UOp]:
     """The nodes to compute so that `tensors` are in memory; of a gradient, maybe partial sums."""
     for x in tensors:
+        if has_own_memory(x) and _is_outside(view_base(whole_value(x))):
+            # what is in the memory now is not known
+            x._forget_node()
         if x.uop.op in VIEW_OPS and (node := with_stored_shard(x.uop)) is not x.uop:
             x._set_node(node)
         if x.uop.op is not Ops.BUFFER and is_constant(x.uop) and not is_uniform(x.uop):
@@ -287,7 +290,7 @@ def nodes_to_compute(tensors: Any) -> list[UOp]:
         if base.op is Ops.BUFFER and base.memory is None:
             storage_of(base).ensure_allocated()
         found = _written_value(base)
-        if found.op is Ops.BUFFER and found.memory is not None and _is_outside(found, x):
+        if found.op is Ops.BUFFER and _is_outside(found) and not _owns(x, found):
             set_whole(x, in_own_memory(whole_value(x)))
     return _missing(tensors)
 
@@ -304,12 +307,15 @@ def _missing(tensors: Any) -> list[UOp]:
     return list(dict.fromkeys(found))
 
 
-def _is_outside(base: UOp, tensor: TensorBase) -> bool:
-    """Whether code outside can write the memory of a BUFFER, which another tensor owns."""
-    if not bases_of(base.memory)[0].outside:
-        return False
+def _is_outside(base: UOp) -> bool:
+    """Whether code outside can write the memory of a BUFFER."""
+    return base.memory is not None and bases_of(base.memory)[0].outside
+
+
+def _owns(tensor: TensorBase, base: UOp) -> bool:
+    """Whether a tensor, or an alias of it, writes the memory of a BUFFER."""
     owner = owner_of(base.memory)
-    return owner is None or owner is not tensor._cell
+    return owner is not None and owner is tensor._cell
 
 
 def _is_computed(node: UOp) -> bool:

