@@ -261,6 +261,19 @@ see(x.numpy())
 """,
 }
 RESULTS = {
+    "a tensor of the closure, beside a view of it as the argument": """
+w = Tensor([0, 0, 7, 8], device=L)
+box = {"w": w}
+@TinyJit
+def f(x):
+    return box["w"]
+a = f(Tensor([-2, 6, 9, 2], device=L))
+b = f(w.flip(0))
+c = f(box["w"])
+c += 1
+see(w.numpy())
+see((w * 2).numpy())
+""",
     "an older result as an argument that is written": """
 kept = []
 @TinyJit

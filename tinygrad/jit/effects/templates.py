@@ -64,7 +64,7 @@ class TensorTemplate:
 class Templates:
     """A `TensorTemplate` for each tensor of `results` and `kept` that is new in each call.
 
-    A tensor is new if `is_made(tensor)`, or if one of its aliases is new or an argument. Results
+    A tensor is new if it is a view of an argument, or if it or one of its aliases `is_made`. Results
     have no history, so they do not require a gradient.
     """
 
@@ -87,11 +87,12 @@ class Templates:
         """The tensors that are kept, and their aliases."""
         kept_keys = {value_key(x) for x in kept}
         for key, group in groups.items():
-            is_argument = any(key is value_key(x) for x in captured.tensors)
-            if is_argument or any(is_made(x) for x, _ in group.values()):
-                self._add(captured, group.values())
-                if key in kept_keys:
-                    self.staying.update(self._made[number] for number in group)
+            new = group
+            if not any(is_made(x) for x, _ in group.values()):
+                new = {i: x for i, x in group.items() if _argument_of(x[0], captured) is not None}
+            self._add(captured, new.values())
+            if key in kept_keys:
+                self.staying.update(self._made[number] for number in new)
 
     def _add(self, captured: Inputs, aliases: Collection[tuple[Tensor, bool | None]]) -> None:
         whole: _Whole | None = None
