@@ -262,12 +262,12 @@ see(x.numpy())
 }
 RESULTS = {
     "a tensor of the closure, beside a view of it as the argument": """
-w = Tensor([0, 0, 7, 8], device=L)
+w = Tensor([0, 0, 7, 8, 9], device=L)
 box = {"w": w}
 @TinyJit
 def f(x):
     return box["w"]
-a = f(Tensor([-2, 6, 9, 2], device=L))
+a = f(Tensor([-2, 6, 9, 2, 4]))
 b = f(w.flip(0))
 c = f(box["w"])
 c += 1

@@ -64,8 +64,8 @@ class TensorTemplate:
 class Templates:
     """A `TensorTemplate` for each tensor of `results` and `kept` that is new in each call.
 
-    A tensor is new if it is a view of an argument, or if it or one of its aliases `is_made`. Results
-    have no history, so they do not require a gradient.
+    A tensor is new if it is a view of an argument, or if it or one of its aliases `is_made`.
+    Results have no history, so they do not require a gradient.
     """
 
     def __init__(
