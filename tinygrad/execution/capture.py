@@ -35,7 +35,8 @@ class Capture:
     """The tokens of the memory that the items of all processes use; none if this runs all items."""
     written: set[RemoteBuffer] = field(default_factory=set)
     """Those of the memory that they write."""
-
+    differentiated: set[Any] = field(default_factory=set)
+    """The memory of values through whose histories a gradient went on."""
     has_moved: bool = False
     """Whether content was copied before it was overwritten, other than by an item."""
 

@@ -24,6 +24,7 @@ from tinygrad.jit.slices import ContiguousSlice, contiguous_slice
 from tinygrad.schedule.canonical import canonicalize
 from tinygrad.storage.aliases import has_own_memory, owns_memory, whole_tensor, whole_value
 from tinygrad.storage.content import Content
+from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.live_tensors import Cell
 from tinygrad.storage.realization import own_memory, realize_all, store_constant
 from tinygrad.storage.views import is_constant, view_base
@@ -410,7 +411,11 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
         # code of these classes may run, too
         inputs.objects += {type(x): None for x, _ in containers}
     if graded:
-        inputs.fixed += [(name, x.requires_grad, x.grad is None) for name, x in graded]
+        # with a history, the gradient by a tensor goes on to others
+        inputs.fixed += [
+            (name, x.requires_grad, isinstance(x._requires_grad, Leaf), x.grad is None)
+            for name, x in graded
+        ]
     for name, leaf in found:
         if isinstance(leaf, Tensor):
             inputs.add_tensor(name, leaf)

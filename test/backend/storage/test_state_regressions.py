@@ -384,6 +384,20 @@ see(w.numpy())
 """,
 }
 EFFECTS = {
+    "gradients through the history of an argument": """
+w = Tensor([-3.0]).requires_grad_()
+v = Tensor([6.0]).requires_grad_()
+@TinyJit
+def f(x):
+    (x * w).sum().backward()
+f(w)
+f(w + 1)
+f(v)
+f(v)
+f(w + 1)
+see(w.grad.numpy())
+see(v.grad.numpy())
+""",
     "a list of numbers": """
 log = []
 @TinyJit

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tinygrad.execution.capture import capturing
+from tinygrad.execution.versions import bases_of
 from tinygrad.gradient import Paths, carry_over, compute_gradient, find_paths, gradient_along
 from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.gradients.history import histories
@@ -72,8 +74,11 @@ def gradients(
         if part is not None:
             results[node] = results[node] + part if node in results else part
     found = _with_stored_values(results, paths)
+    passed = [b for b, below in paths.definitions.items() if below in paths.order]
+    for capture in capturing()[-1:]:
+        capture.differentiated.update(*(bases_of(b.memory) for b in passed if b.memory))
     if release:
-        histories.release(b for b, below in paths.definitions.items() if below in paths.order)
+        histories.release(passed)
     return found
 
 
