@@ -129,7 +129,7 @@ class CapturedJit(Generic[R]):
         if known.signature != inputs.signature:
             # other kinds of tensors are an error
             return not differs_in_views(known.signature, inputs.signature)
-        if known.outline != inputs.outline:
+        if known.outline != inputs.outline or known.leaves != inputs.leaves:
             return False
         if known.shared != inputs.shared:
             return False

@@ -62,6 +62,8 @@ class Inputs:
     """Views in memory of their own: its number, and the memory that the tensor is a view of."""
     containers: Sequence[tuple[Any, int]] = ()
     """The containers among the arguments, with the number of values in each."""
+    leaves: Sequence[bool] = ()
+    """For each tensor that requires a gradient, whether it is a leaf, at which gradients end."""
     outline: Sequence[tuple[type, int]] = ()
     """Their types and numbers of values."""
     ranges: Mapping[Buffer, tuple[int, int]] = MappingProxyType({})
@@ -411,11 +413,8 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
         # code of these classes may run, too
         inputs.objects += {type(x): None for x, _ in containers}
     if graded:
-        # with a history, the gradient by a tensor goes on to others
-        inputs.fixed += [
-            (name, x.requires_grad, isinstance(x._requires_grad, Leaf), x.grad is None)
-            for name, x in graded
-        ]
+        inputs.fixed += [(name, x.requires_grad, x.grad is None) for name, x in graded]
+        inputs.leaves = [isinstance(x._requires_grad, Leaf) for _, x in graded]
     for name, leaf in found:
         if isinstance(leaf, Tensor):
             inputs.add_tensor(name, leaf)
