@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import itertools
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,23 +147,31 @@ COSTS: dict[str, Mutant] = {
 }
 
 
-def noticed(mutant: Mutant, limit_s: float, seed: int = 0) -> Finding[Program] | None:
-    """The first program that shows the mutant; None if none does in time."""
-    end = time.monotonic() + limit_s
+def drawn_for(mutant: Mutant) -> Iterator[Program]:
+    """Random programs that may show a mutant."""
     groups = USUAL if mutant.theme is None else dict.fromkeys((mutant.theme, *STATE))
+    for seed in itertools.count():
+        yield random_program(random.Random(seed), [*groups], mutant.theme).on_one_device()
+
+
+def noticed(mutant: Mutant, programs: Iterable[Program]) -> Finding[Program] | None:
+    """The first of the programs that shows the mutant; None if none does."""
     settings = {"STATE_POLICY": int(mutant.has_policy)}
     if mutant.target.startswith(_GROUPING):
         # a plan of the broken library must not serve the other one
         settings["SCHEDULE_CACHE"] = 0
-    while time.monotonic() < end:
-        program = random_program(random.Random(seed), [*groups], mutant.theme).on_one_device()
-        seed += 1
+    for program in programs:
         with contextlib.suppress(Invalid), Context(**settings):
             with mutant.applied():
                 finding = compare(program)
             if finding is not None and compare(program) is None:
                 return finding
     return None
+
+
+def _for_seconds(seconds: float, programs: Iterable[Program]) -> Iterator[Program]:
+    end = time.monotonic() + seconds
+    return itertools.takewhile(lambda _: time.monotonic() < end, programs)
 
 
 def main() -> None:
@@ -174,8 +183,8 @@ def main() -> None:
     given = arguments.parse_args()
     missed = []
     for name in given.names or MUTANTS:
-        start = time.monotonic()
-        finding = noticed({**MUTANTS, **COSTS}[name], given.seconds)
+        start, mutant = time.monotonic(), {**MUTANTS, **COSTS}[name]
+        finding = noticed(mutant, _for_seconds(given.seconds, drawn_for(mutant)))
         if finding is None:
             missed.append(name)
         print(

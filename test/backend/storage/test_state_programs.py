@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import test.fuzz_state.statements  # noqa: F401  declares all statements
+from test.backend.storage.test_state_regressions import KINDS, TWO
 from test.devices import only_one_process
 from test.fuzz_state import reference
 from test.fuzz_state.check import compare, difference
 from test.fuzz_state.generate import GROUPS, UNUSUAL, random_program
 from test.fuzz_state.harness import interrupted
-from test.fuzz_state.mutants import COSTS, MUTANTS, noticed
+from test.fuzz_state.mutants import COSTS, MUTANTS, drawn_for, noticed
 from test.fuzz_state.program import Program, execute, run
 from test.fuzz_state.shrink import candidates
 from test.fuzzing.findings import Finding, Invalid
@@ -92,16 +93,19 @@ def test_a_view_that_is_a_copy_is_found_and_reduced(monkeypatch: pytest.MonkeyPa
     assert len(drawn) <= 7
 
 
+@only_one_process("arrays, Ctrl-C and threads are of one")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_noticed(name: str) -> None:
-    assert noticed(MUTANTS[name], limit_s=240) is not None
+    known = [Program.of(x.strip(), L=TWO) for kind in KINDS.values() for x in kind.values()]
+    drawn = itertools.islice(drawn_for(MUTANTS[name]), 500)
+    assert noticed(MUTANTS[name], itertools.chain(known, drawn)) is not None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COSTS)
 def test_mutants_that_only_cost_change_no_value(name: str) -> None:
-    assert noticed(COSTS[name], limit_s=10) is None
+    assert noticed(COSTS[name], itertools.islice(drawn_for(COSTS[name]), 60)) is None
 
 
 @only_one_process("a rank is not interrupted by itself")

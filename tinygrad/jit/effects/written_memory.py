@@ -38,20 +38,23 @@ class WrittenMemory:
 
     def make_writable(self, inputs: Inputs) -> None:
         """Let nobody read the content of what a replay with `inputs` writes."""
-        while True:
-            bases = named_among(self._bases)
-            if self.inputs and (inputs.signature, inputs.shared) == self._kind:
-                bases += [x for i in self.inputs for x in bases_of(inputs.memories[i].memory)]
-            if not bases:
-                return
-            inputs.let_go()
-            _let_go(bases)
-            if STATE_POLICY and versions_in(bases):
-                overwrite(versions_in(bases))
-            if not make_writable(bases):
-                return
-            # arguments that moved own their new memory, in which others may read them too
+        if self._look(inputs):
+            # arguments that moved own their new memory, which others may read too
             inputs.find_memory()
+            self._look(inputs)
+
+    def _look(self, inputs: Inputs) -> bool:
+        """Let all readers go, or move out. Returns whether one moved."""
+        bases = named_among(self._bases)
+        if self.inputs and (inputs.signature, inputs.shared) == self._kind:
+            bases += [x for i in self.inputs for x in bases_of(inputs.memories[i].memory)]
+        if not bases:
+            return False
+        inputs.let_go()
+        _let_go(bases)
+        if STATE_POLICY and versions_in(bases):
+            overwrite(versions_in(bases))
+        return make_writable(bases)
 
 
 def _let_go(bases: Iterable[Base]) -> None:
