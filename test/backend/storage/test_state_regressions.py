@@ -384,6 +384,24 @@ see(w.numpy())
 """,
 }
 EFFECTS = {
+    "a kept argument beside a result of its value": """
+box = SimpleNamespace()
+@TinyJit
+def f(x):
+    a = x * 3
+    box.kept = x
+    x.assign(a)
+    return x + 0
+f(Tensor([0.0, -3.0]))
+x = (Tensor([4.0, -4.0]) * 1).detach()
+f(x)
+y = Tensor([-1.0, 5.0])
+a = f(y)
+see(x.numpy())
+see(y.numpy())
+see(a.numpy())
+see(box.kept.numpy())
+""",
     "gradients through the history of an argument": """
 w = Tensor([-3.0]).requires_grad_()
 v = Tensor([6.0]).requires_grad_()

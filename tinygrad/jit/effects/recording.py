@@ -79,7 +79,7 @@ class Recording:
         if capturing():
             check_can_repeat("returns", result, self._created | self._arguments, self.before)
             self._check_gradients()
-            _separate(left, results)
+            self._separate(left, results)
             wholes = _wholes([*results, *left])
         # a gradient that the function stored as partial sums stays that, unless it is returned
         kept = [x for x in (*self._written(), *left) if not is_stored_in_parts(x)]
@@ -163,6 +163,19 @@ class Recording:
                     "pass the tensor as an argument, or set its requires_grad to False"
                 )
 
+    def _separate(self, left: Iterable[Tensor], results: Iterable[Tensor]) -> None:
+        """Give tensors that have the value of a result, and are no aliases of it, their own memory;
+        one that is older than the call keeps its memory, and the result gets another.
+        """
+        values = {view_base(x.uop): x for x in results}
+        for x in left:
+            result = values.get(view_base(x.uop))
+            if result is None or is_in_memory(x.uop):
+                continue
+            if x._cell is None or x._cell is not result._cell:
+                moved = x if self.has_created(x) else result
+                moved.replace(moved.clone())
+
     def _written(self) -> list[Tensor]:
         """The tensors that the function wrote to without realizing them."""
         named = {id(x) for x in self.before.tensors()}
@@ -177,16 +190,6 @@ class Recording:
             if id(x) in named or has_pending_write(x.uop):
                 found.append(x)
         return found
-
-
-def _separate(left: Iterable[Tensor], results: Iterable[Tensor]) -> None:
-    """Give tensors that have the value of a result, and are no aliases of it, their own memory."""
-    values = {view_base(x.uop): x._cell for x in results}
-    for x in left:
-        base = view_base(x.uop)
-        is_alias = x._cell is not None and x._cell is values.get(base)
-        if base in values and not is_alias and not is_in_memory(x.uop):
-            x.replace(x.clone())
 
 
 def _wholes(tensors: Iterable[Tensor]) -> list[TensorBase]:
