@@ -384,6 +384,21 @@ see(w.numpy())
 """,
 }
 EFFECTS = {
+    "a view of a kept tensor beside a result of its value": """
+c = Tensor([5, -3, 1]).realize()
+@TinyJit
+def f(x):
+    global c
+    c[0:1] = x[0:1]
+    c = c + 1
+    x[1:2].assign(c[1:2])
+    return (c + 0), c[:1], (c + 0)
+a, b, k = f(Tensor([1, 8, 2]))
+d, e, l = f(Tensor([2, 8, 3]))
+c += 10
+see(e.numpy())
+see(c.numpy())
+""",
     "a kept argument beside a result of its value": """
 box = SimpleNamespace()
 @TinyJit

@@ -19,10 +19,11 @@ from tinygrad.jit.effects.known_memory import StoredTensor
 from tinygrad.jit.effects.places import Place, check_can_repeat, find_places
 from tinygrad.jit.environment.links import Link
 from tinygrad.jit.environment.survey import Survey
-from tinygrad.storage.aliases import whole_tensor
+from tinygrad.storage.aliases import set_whole, whole_tensor, whole_value
 from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.gradients.partial_gradients import is_stored_in_parts
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
+from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.realization import realize_all
 from tinygrad.storage.views import is_in_memory, is_uniform, movement_base, view_base
 from tinygrad.tensor import Tensor
@@ -174,7 +175,7 @@ class Recording:
                 continue
             if x._cell is None or x._cell is not result._cell:
                 moved = x if self.has_created(x) else result
-                moved.replace(moved.clone())
+                set_whole(moved, in_own_memory(whole_value(moved)))
 
     def _written(self) -> list[Tensor]:
         """The tensors that the function wrote to without realizing them."""
