@@ -21,7 +21,7 @@ from tinygrad.uop.slice_assign import ViewStep
 
 
 class StoredTensor:
-    """A tensor in memory when a call began. It keeps neither alive."""
+    """A tensor in memory when a call began, whole or in partial sums. It keeps neither alive."""
 
     __slots__ = ("_memory", "_node", "_steps", "buffers", "ref")
 
@@ -30,9 +30,11 @@ class StoredTensor:
         base = view_base(node)
         self.ref = weakref.ref(tensor)
         self._node = weakref.ref(node)
-        self._memory = weakref.ref(base.memory)
+        is_whole = base.op is Ops.BUFFER
+        self._memory = weakref.ref(base.memory) if is_whole else None
         self._steps = _steps_above(node, base)
-        self.buffers = [weakref.ref(b) for b in memory_of(base)]
+        below = [base] if is_whole else [x for x in base.toposort() if x.op is Ops.BUFFER]
+        self.buffers = [weakref.ref(b) for x in below for b in memory_of(x)]
 
     def tensor(self) -> Tensor | None:
         """The tensor, if it lives."""
@@ -51,6 +53,8 @@ class StoredTensor:
 
     def is_moved(self, tensor: Tensor) -> bool:
         """Whether the tensor is in other memory, or in none."""
+        if self._memory is None:
+            return tensor.uop is not self._node()
         base, memory = view_base(tensor.uop), self._memory()
         is_stored = base.op is Ops.BUFFER and base.memory is not None
         return memory is None or not (is_stored and is_same_memory(base.memory, memory))

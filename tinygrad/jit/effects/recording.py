@@ -46,15 +46,15 @@ class Recording:
         # arguments outlive the call
         self._given = [(x, x.grad) for x in given]
         self.before = Survey(self.roots)
-        lazy = [x for x in self.before.links if x.is_tensor and not is_in_memory(x.value.uop)]
+        lazy = [x for x in self.before.links if x.is_tensor and not _is_stored(x.value)]
         self._lazy_links = [(x, weakref.ref(x.value.uop)) for x in lazy]
         # what the function replaces may have other references in a later call, so its writes count;
         # gradients are dropped before others are computed, which saves their memory
         reached = self.before.tensors()
         gradients = {id(x.grad) for x in reached}
         self._reached = [x for x in reached if id(x) not in gradients]
-        self.stored = [StoredTensor(x) for x in reached if is_in_memory(x.uop)]
-        """The tensors that were reached in memory."""
+        self.stored = [StoredTensor(x) for x in reached if _is_stored(x)]
+        """The tensors that were reached in memory, whole or in partial sums."""
         self._lazy = [
             (weakref.ref(x), weakref.ref(x.uop))
             for x in live_tensors.unsettled()
@@ -191,6 +191,11 @@ class Recording:
             if id(x) in named or has_pending_write(x.uop):
                 found.append(x)
         return found
+
+
+def _is_stored(x: TensorBase) -> bool:
+    """Whether a tensor is in memory, whole or in partial sums."""
+    return is_in_memory(x.uop) or is_stored_in_parts(x)
 
 
 def _wholes(tensors: Iterable[Tensor]) -> list[TensorBase]:

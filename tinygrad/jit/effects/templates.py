@@ -15,7 +15,7 @@ from tinygrad.jit.containers import kind_of, leaves, map_leaves
 from tinygrad.jit.inputs import Inputs
 from tinygrad.jit.replay.substitution import Substitution
 from tinygrad.storage.content import Content
-from tinygrad.storage.gradients.grad_mode import GradState
+from tinygrad.storage.gradients.grad_mode import GradState, Leaf
 from tinygrad.storage.gradients.history import histories
 from tinygrad.storage.live_tensors import Cell, live_tensors
 from tinygrad.tensor import Tensor
@@ -171,16 +171,19 @@ class CallTensors:
             base = self._arguments[whole.argument]
             if not steps:
                 return base
-            state = base._requires_grad and True
-            return Tensor._member(base._own_cell(), (*base._steps, *steps), state)
+            derived = base._requires_grad and True
+            return Tensor._member(base._own_cell(), (*base._steps, *steps), derived)
         cell = self._cells.get(whole)
         if cell is None:
             cell = self._cells[whole] = Cell.over(self._substitution.content(whole.content))
-        state = template.requires_grad
-        # no guard of a capture knows the new tensor, so that this is no change of marks
-        new = Tensor._member(cell, steps, state and None)
-        if state:
-            new.requires_grad = state
+        state: GradState = template.requires_grad
+        if state and whole.content.memory:
+            # without a node, as that would name what the replay is about to overwrite; and no guard
+            # of a capture knows the new tensor, so that this is no change of marks
+            state = Leaf(live_tensors.now())
+        new = Tensor._member(cell, steps, None if state is True else state)
+        if state is True:
+            new.requires_grad = True
         return new
 
 
