@@ -24,7 +24,7 @@ from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.gradients.partial_gradients import is_stored_in_parts
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.placement import in_own_memory
-from tinygrad.storage.realization import realize_all
+from tinygrad.storage.realization import realize_all, store_constant
 from tinygrad.storage.views import is_in_memory, is_uniform, movement_base, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop import Ops
@@ -82,8 +82,13 @@ class Recording:
             self._check_gradients()
             self._separate(left, results)
             wholes = _wholes([*results, *left])
+        written = self._written()
+        for x in written:
+            if is_uniform(x.uop):
+                # a constant that the function writes is another one in each call
+                store_constant(x)
         # a gradient that the function stored as partial sums stays that, unless it is returned
-        kept = [x for x in (*self._written(), *left) if not is_stored_in_parts(x)]
+        kept = [x for x in (*written, *left) if not is_stored_in_parts(x)]
         realize_all([*results, *kept, *wholes])
         self._reached.clear()
 
@@ -186,9 +191,9 @@ class Recording:
         for x in live_tensors.changed_since_settled():
             if not isinstance(x, Tensor) or x._number >= self._mark:
                 continue
-            if x.uop is before.get(x) or is_in_memory(x.uop) or is_uniform(x.uop):
+            if x.uop is before.get(x) or is_in_memory(x.uop):
                 continue
-            if id(x) in named or has_pending_write(x.uop):
+            if id(x) in named or has_pending_write(x.uop) or is_uniform(x.uop):
                 found.append(x)
         return found
 
