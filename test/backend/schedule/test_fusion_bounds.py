@@ -145,6 +145,25 @@ def test_a_step_of_a_convolution_and_a_norm_has_few_kernels_and_arrays(
     assert sum(math.prod(store.src[1].shape) == 8 * 32 * 10 * 10 for store in stores) == 2
 
 
+@pytest.mark.parametrize(("bias", "most"), [(False, 27), (True, 30)])
+def test_layers_of_convolutions_and_norms_store_two_arrays_each(bias: bool, most: int) -> None:
+    width = 16
+    convolutions = [Conv2d(width, width, 3, padding=1, bias=bias) for _ in range(3)]
+    layers = [x for conv in convolutions for x in (conv, BatchNorm2d(width), Tensor.relu)]
+    x, parameters = tensor(8, width, 12, 12), get_parameters(layers)
+    optimizer = SGD(parameters)
+    Tensor.realize(*parameters)
+    with Tensor.train():
+        loss = x.sequential(layers).square().mean().backward()
+        steps = [t.uop for t in optimizer.schedule_step()]
+        kernels = [item.ast for item in create_schedule([loss.uop, *steps]).items]
+    assert len(kernels) <= most
+    # the results of convolutions and of activations, all but the last of which is not stored; the
+    # same for their gradients
+    shapes = [store.src[1].shape for kernel in kernels for store in kernel.src]
+    assert sum(math.prod(shape) == x.numel() for shape in shapes) == 2 * (2 * 3 - 1)
+
+
 def test_kernels_of_a_range_of_rows_are_equal() -> None:
     x, y = tensor(100, 4), tensor(100, 4, seed=1)
     before = len(compiled_kernels)

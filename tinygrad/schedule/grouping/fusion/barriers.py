@@ -10,6 +10,8 @@ computed for each element, so it is materialised (unless `row_chains.py` shares 
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from tinygrad.schedule.grouping.fusion.choice import Choice
 from tinygrad.schedule.grouping.fusion.product_loops import ProductLoops, product_loops
 from tinygrad.schedule.grouping.targets import find_target
@@ -74,9 +76,40 @@ class _Barriers:
             ):
                 self._mark(node)
 
+    @cached_property
+    def users(self) -> dict[UOp, list[UOp]]:
+        """The users of each node."""
+        found: dict[UOp, list[UOp]] = {}
+        for node in self.choice.order:
+            for x in dict.fromkeys(node.src):
+                found.setdefault(x, []).append(node)
+        return found
+
+    def _needed_below(self, node: UOp) -> UOp:
+        """What `node` is computed from, down to the reduction that it carries, if other kernels use
+        that too: it is materialised in any case, and `node` then carries no reduction. Else `node`.
+        """
+        inside = self.reduced[node]
+        found = inside
+        while found is not node and len(self.users[found]) == 1:
+            (found,) = self.users[found]
+        if inside.op is not Ops.REDUCE_AXIS or found is node:
+            return node
+        carried = self.reduced
+        between = node.toposort(gate=lambda x: x in carried)
+        is_needed = any(x not in between for x in self.users[found])
+        return found if is_needed else node
+
+    def _carries(self, node: UOp) -> bool:
+        """Whether a node is computed in one kernel with a reduction."""
+        inside = self.reduced.get(node)
+        return not (inside is None or self.choice.is_materialized(node)) and (
+            inside is node or not self.choice.is_materialized(inside)
+        )
+
     def _mark(self, node: UOp) -> None:
         """Choose which of the sources with reductions are fused into the kernel of a node."""
-        sources = [x for x in node.src if x in self.reduced and not self.choice.is_materialized(x)]
+        sources = [x for x in node.src if self._carries(x)]
         if node.op is Ops.REDUCE_AXIS:
             self._mark_reduction(node, sources)
         elif sources:
@@ -87,7 +120,7 @@ class _Barriers:
             base = movement_base(x)
             is_same = base.op is Ops.REDUCE_AXIS and base.arg.op is node.arg.op
             if not is_same and not self._can_nest(node, self.reduced[x]):
-                self.choice.materialize(x)
+                self.choice.materialize(self._needed_below(x))
         if node not in self.choice.recomputed:
             self.reduced[node] = node
             if node not in self.loops:
