@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
+from tinygrad.caches import cached_function
 from tinygrad.dtype import DType
 from tinygrad.helpers import dedup
 from tinygrad.sharding import ALL_DEVICES, LocalDevices
+from tinygrad.uop import Ops
 from tinygrad.uop.args import CommInfo, KernelInfo, Message, Reduction
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.spec import SpecError
@@ -99,6 +101,13 @@ class KernelItem:
         """The numbers of the entries that it uses on all devices."""
         return {part.entry for slices in self.params for part in slices}
 
+    @cached_property
+    def written(self) -> set[int]:
+        """The numbers of the entries that it may write."""
+        slots = _written_slots(self.ast)
+        found = self.params if slots is None else [self.params[i] for i in slots]
+        return {part.entry for slices in found for part in slices}
+
     @property
     def size(self) -> int:
         """The number of its arguments on all local devices."""
@@ -153,12 +162,32 @@ class TransferItem:
         return {part.entry for part in (*self.source, *self.destination)}
 
     @property
+    def written(self) -> set[int]:
+        """The numbers of the entries that it writes."""
+        return {part.entry for part in self.destination}
+
+    @property
     def size(self) -> int:
         """The number of its local messages."""
         return len(self.pieces)
 
 
 Item = KernelItem | TransferItem
+
+
+@cached_function(4096)
+def _written_slots(ast: UOp) -> frozenset[int] | None:
+    """The parameters that a kernel stores to; None if that is not known."""
+    slots: set[int] = set()
+    for node in ast.toposort():
+        if node.op is Ops.STORE:
+            address = node.src[0]
+            while address.op is not Ops.PARAM and address.src:
+                address = address.src[0]
+            if address.op is not Ops.PARAM:
+                return None
+            slots.add(address.arg.slot)
+    return frozenset(slots)
 
 
 def with_entries(item: Item, names: Mapping[int, int]) -> Item:

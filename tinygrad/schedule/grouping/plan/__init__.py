@@ -11,5 +11,6 @@ Input: a per-device graph and its materialised nodes. Output: an `ExecutionPlan`
     merge.py                   horizontal fusion: kernels of several outputs
     rebase.py                  arguments are narrowed to the rows that a kernel reads
     rematerialize.py       rematerialises replicated values where that lowers the peak of memory
+    free_early.py          runs kernels that free memory as soon as they can run
     reuse_arguments.py     stores results in place of arguments that nothing reads later
 """

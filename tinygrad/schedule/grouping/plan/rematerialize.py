@@ -24,8 +24,6 @@ from tinygrad.schedule.execution_plan import (
     TransferItem,
     with_entries,
 )
-from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp
 
 
 @dataclass(eq=False)
@@ -95,7 +93,7 @@ def _gathered(
             continue  # the first of two stages
         if target in kept or target < plan.inputs or recipe is None or not uses:
             continue
-        if made == position and not any(_writes(plan.items[i], target) for i in uses):
+        if made == position and not any(target in plan.items[i].written for i in uses):
             entry = plan.entries[target]
             yield _Gathered(target, recipe, uses, entry.size * entry.dtype.itemsize)
 
@@ -135,37 +133,11 @@ def _can_be_made(
     """
     inputs = {entry for i in value.recipe for entry in touched[i] if entry < plan.inputs}
     return not any(
-        _writes(plan.items[i], entry)
+        entry in plan.items[i].written
         for entry in inputs
         for i in users[entry]
         if value.recipe[0] < i < position
     )
-
-
-def _writes(item: Item, entry: int) -> bool:
-    """Whether an item may write to an entry."""
-    if isinstance(item, TransferItem):
-        return any(part.entry == entry for part in item.destination)
-    slots = _written_slots(item.ast)
-    return any(
-        part.entry == entry and (slots is None or slot in slots)
-        for slot, parts in enumerate(item.params)
-        for part in parts
-    )
-
-
-def _written_slots(ast: UOp) -> set[int] | None:
-    """The parameters that a kernel stores to; None if that is not known."""
-    slots: set[int] = set()
-    for node in ast.toposort():
-        if node.op is Ops.STORE:
-            address = node.src[0]
-            while address.op is not Ops.PARAM and address.src:
-                address = address.src[0]
-            if address.op is not Ops.PARAM:
-                return None
-            slots.add(address.arg.slot)
-    return slots
 
 
 # ---- the new plan ----
