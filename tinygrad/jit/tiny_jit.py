@@ -101,7 +101,7 @@ class TinyJit(Followed, Generic[P, R]):
         self._prune = prune
         self.captured = captured
         self.cnt = 0 if captured is None else 2
-        # by the items of the last capture, even if that could not be replayed
+        # older memory, by the items of the last capture, even if that could not be replayed
         self._written: WrittenMemory | None = None
         # the Python values that the captured call changed
         self._changed: list[str] = []
@@ -186,6 +186,8 @@ class TinyJit(Followed, Generic[P, R]):
                 with changes:
                     if captured.can_replay(inputs):
                         return captured(inputs)
+            # another capture takes its place, and its memory
+            del captured
             return self._run(inputs, *args, **kwargs)
 
     def _run(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -244,6 +246,8 @@ class TinyJit(Followed, Generic[P, R]):
             inputs = find_inputs(*self._forms.canonical(args, kwargs))
         if inputs.own(range(len(inputs.memories))):
             inputs = find_inputs(*self._forms.canonical(args, kwargs))
+        # its memory is free before that of another capture is taken
+        self.captured = None
         capture, recording = Capture(), Recording([self, *inputs.objects], inputs.tensors)
         sources = PythonSources(recording.before.known.values())
         state = PythonState(recording.before, [x for x, _ in inputs.containers])
@@ -258,8 +262,8 @@ class TinyJit(Followed, Generic[P, R]):
         outcome = outcome_of(result, recording, written, inputs)
         inputs.note_ranges()
         inputs.forget_tensors()
-        self._written = WrittenMemory(written, outcome.temporaries, inputs)
-        self.captured = None
+        new = written - recording.known_memory((), written) - inputs.memory
+        self._written = WrittenMemory(written, new, inputs)
         closure = Closure(recording, touched, written, inputs, result)
         # writes to a view in memory of its own run in what it is a view of, which is no input
         is_fixed = written.isdisjoint(b for _, whole in inputs.apart for b in whole)
@@ -270,8 +274,9 @@ class TinyJit(Followed, Generic[P, R]):
             sources.check()
             draws = ReplayedDraws(drawn, capture.items)
             items, intermediates = self._replayed_items(draws, outcome.temporaries, written, inputs)
+            memory = WrittenMemory(written, outcome.temporaries, inputs)
             self.captured = CapturedJit(
-                items, inputs, draws, closure, outcome, self._written, capture.ranges, intermediates
+                items, inputs, draws, closure, outcome, memory, capture.ranges, intermediates
             )
         return result
 

@@ -11,7 +11,7 @@ import pytest
 
 from test.backend.jit.programs import CALLS, numbers
 from test.devices import only_one_process
-from tinygrad import GlobalCounters, Tensor, TinyJit, Variable
+from tinygrad import GlobalCounters, Tensor, TinyJit, Variable, nn
 from tinygrad.jit import JitError
 
 LOOKS_AT_DEVICE = only_one_process(
@@ -48,6 +48,67 @@ def test_intermediates_are_allocated_again_after_they_were_freed(prune: bool) ->
             before = GlobalCounters.mem_used
             step.captured.free_intermediates()
             assert GlobalCounters.mem_used < before
+
+
+@LOOKS_AT_DEVICE
+def test_another_capture_takes_the_memory_of_the_one_before() -> None:
+    w = Tensor.ones(64, 64).contiguous().requires_grad_()
+    calls = Mock()
+
+    @TinyJit
+    def step(x: Tensor, scale: int) -> Tensor:
+        calls()
+        w.grad = None
+        (x @ w * scale).tanh().matmul(w).square().sum().backward()
+        return (x.sum() * scale).realize()
+
+    x, peaks = Tensor.ones(512, 64).contiguous().realize(), []
+    for scale in (1, 1, 1, 2, 2, 3):
+        GlobalCounters.reset()
+        assert step(x, scale).item() == 512 * 64 * scale
+        peaks.append(GlobalCounters.mem_peak)
+        # gradients that the captures before left in their memory are not copied
+        assert GlobalCounters.moved_out == 0
+    assert calls.call_count == 4
+    # the result and the gradient of the capture before
+    assert max(peaks) - peaks[1] <= w.nbytes() + 64
+
+
+def test_constants_that_a_function_writes_are_in_memory_when_it_is_captured() -> None:
+    state = {"count": Tensor(0), "view": Tensor.zeros(4)}
+    hidden, calls = Tensor.ones(2), Mock()
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        calls()
+        state["count"] += 1
+        state["view"][1:3] += 1
+        hidden.assign(hidden * 2)
+        return (x + 1).realize()
+
+    for i in range(1, CALLS + 1):
+        assert step(numbers(i)).item() == i + 1
+        assert (state["count"].item(), hidden.tolist()) == (i, [2.0**i] * 2)
+        assert state["view"].tolist() == [0, i, i, 0]
+    assert calls.call_count == 2
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_norm_without_an_optimizer_of_its_count_is_captured_once(is_read: bool) -> None:
+    norm, calls = nn.BatchNorm(2), Mock()
+
+    @TinyJit
+    @Tensor.train()
+    def step(x: Tensor) -> Tensor:
+        calls()
+        return norm(x).realize()
+
+    for i in range(CALLS):
+        step(numbers(1, 2, 3, 4 + i).reshape(2, 2))
+        if is_read:
+            assert norm.num_batches_tracked.item() == i + 1
+    assert norm.num_batches_tracked.item() == CALLS
+    assert calls.call_count == 2
 
 
 def test_a_pickle_replays_with_weights_and_state_of_its_own() -> None:
