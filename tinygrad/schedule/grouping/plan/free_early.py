@@ -19,15 +19,19 @@ from tinygrad.schedule.execution_plan import ExecutionPlan, Item, TransferItem
 
 MIN_FREED_BYTES = 1 << 20
 """The minimum bytes that a kernel frees, less those that it allocates, to run early."""
+MAX_PEAK = 31 / 32
+"""The maximum peak of the new order, relative to that of the old one: holes between temporaries may
+take as much as a smaller gain."""
 
 
 def free_early(plan: ExecutionPlan) -> ExecutionPlan:
-    """The plan in which kernels that free much memory run early, if its peak is lower."""
+    """The plan in which kernels that free much memory run early, if its peak is much lower."""
     order = _Order(plan)
     if sum(order.nbytes.values()) < MIN_FREED_BYTES:
         return plan
-    items = [plan.items[i] for i in order.find()]
-    return replace(plan, items=tuple(items)) if order.peak(items) < order.peak(plan.items) else plan
+    items = tuple([plan.items[i] for i in order.find()])
+    is_lower = order.peak(items) <= MAX_PEAK * order.peak(plan.items)
+    return replace(plan, items=items) if is_lower else plan
 
 
 class _Order:
