@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -162,6 +162,20 @@ def test_layers_of_convolutions_and_norms_store_two_arrays_each(bias: bool, most
     # same for their gradients
     shapes = [store.src[1].shape for kernel in kernels for store in kernel.src]
     assert sum(math.prod(shape) == x.numel() for shape in shapes) == 2 * (2 * 3 - 1)
+
+
+@pytest.mark.parametrize("activation", [Tensor.gelu, Tensor.silu, Tensor.mish, Tensor.elu])
+def test_activations_between_products_keep_their_argument_and_result_alone(
+    activation: Callable[[Tensor], Tensor],
+) -> None:
+    x, (w, v), bias = tensor(48, 24), (tensor(24, 40), tensor(40, 24, seed=1)), tensor(40, seed=2)
+    for parameter in (w, v, bias):
+        parameter.requires_grad_()
+    (activation(x @ w + bias) @ v).square().sum().backward()
+    items = create_schedule([p.grad.uop for p in (w, v, bias) if p.grad is not None]).items
+    shapes = [store.src[1].shape for item in items for store in item.ast.src]
+    # the same for their gradients
+    assert sum(math.prod(shape) == 48 * 40 for shape in shapes) == 4
 
 
 def test_kernels_of_a_range_of_rows_are_equal() -> None:

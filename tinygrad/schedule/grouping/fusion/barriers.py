@@ -130,6 +130,7 @@ class _Barriers:
     def _mark_user(self, node: UOp, sources: list[UOp]) -> None:
         if node in self.choice.in_rows or repeats(node) or node.op in INDEXED:
             for x in sources:
+                self.choice.materialize(self._needed_below(x))
                 self.choice.materialize(x)
             return
         if node.op in GroupOp.Elementwise:
