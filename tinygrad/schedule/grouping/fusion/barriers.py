@@ -86,8 +86,9 @@ class _Barriers:
         return found
 
     def _needed_below(self, node: UOp) -> UOp:
-        """What `node` is computed from, down to the reduction that it carries, if other kernels use
-        that too: it is materialised in any case, and `node` then carries no reduction. Else `node`.
+        """What `node` is computed from, down to the reduction that it carries, if other kernels
+        need that too: it is materialised in any case, and `node` then carries no reduction. Else
+        `node`.
         """
         inside = self.reduced[node]
         found = inside
@@ -95,9 +96,9 @@ class _Barriers:
             (found,) = self.users[found]
         if inside.op is not Ops.REDUCE_AXIS or found is node:
             return node
-        carried = self.reduced
-        between = node.toposort(gate=lambda x: x in carried)
-        is_needed = any(x not in between for x in self.users[found])
+        below = node.toposort(gate=lambda x: x in self.reduced and x is not found)
+        carrying = [x for x in below if x in self.reduced and x is not node]
+        is_needed = any(user not in below for x in carrying for user in self.users[x])
         return found if is_needed else node
 
     def _carries(self, node: UOp) -> bool:
