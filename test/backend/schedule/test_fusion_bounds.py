@@ -178,6 +178,18 @@ def test_activations_between_products_keep_their_argument_and_result_alone(
     assert sum(math.prod(shape) == 48 * 40 for shape in shapes) == 4
 
 
+def test_gated_activations_keep_their_argument_and_result_alone() -> None:
+    x, w, v = tensor(50, 24), tensor(24, 40), tensor(20, 24, seed=1)
+    for parameter in (w, v):
+        parameter.requires_grad_()
+    value, gate = (x @ w).chunk(2, -1)
+    ((value * gate.gelu()) @ v).square().sum().backward()
+    items = create_schedule([p.grad.uop for p in (w, v) if p.grad is not None]).items
+    sizes = [math.prod(store.src[1].shape) for item in items for store in item.ast.src]
+    # the gradients of the result, and of both parts of the argument
+    assert (sizes.count(50 * 40), sizes.count(50 * 20)) == (1, 1 + 3)
+
+
 def test_kernels_of_a_range_of_rows_are_equal() -> None:
     x, y = tensor(100, 4), tensor(100, 4, seed=1)
     before = len(compiled_kernels)
