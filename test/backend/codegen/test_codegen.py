@@ -746,6 +746,16 @@ def test_an_epilogue_may_read_the_output_in_place() -> None:
     check(kernel, arrays)
 
 
+@pytest.mark.parametrize(
+    ("size", "limit", "steps"),
+    [(2560, 2048, 1280), (9728, 1024, 608), (100, 64, 50), (127, 100, 96), (7, 8, 7), (13, 9, 9)],
+)
+def test_blocks_of_a_reduction_are_whole_and_equal_if_they_can_be(
+    size: int, limit: int, steps: int
+) -> None:
+    assert micro_kernel.block_steps(size, limit) == steps
+
+
 # accumulators in registers; in memory, where a panel is blocked
 @pytest.mark.parametrize(("panel_bytes", "second"), [(1 << 18, "%acc1 ="), (4096, "%scratch5 =")])
 def test_added_products_share_accumulators(

@@ -52,6 +52,8 @@ MAX_PANEL_BYTES = 1 << 18
 MAX_ACCUMULATOR_BYTES = 1 << 18
 # steps of a block of a reduction whose windows are staged, if its inner loops allow it
 MIN_WINDOW_STEPS, MAX_WINDOW_STEPS = 1 << 9, 1 << 12
+# steps that are whole vectors, and blocks of quantised weights
+WHOLE_STEPS = 32
 # numbers of the scratch arrays, and how many each sum has
 PANEL, ACCUMULATORS, ROWS, WINDOW = 0, 1, 2, 3
 PER_SUM = 4
@@ -151,6 +153,18 @@ def stage_windows_of(nest: Nest, contraction: Contraction) -> Contraction:
     assert again is not None, "a contraction stays one when an operand is staged"
     again.untiled, again.outer = untiled, contraction.outer
     return again
+
+
+def block_steps(size: int, limit: int) -> int:
+    """The steps of a block of a loop, at most `limit`: a divisor of its size if one is at least
+    half of the limit, since the size of a last, shorter block would be symbolic.
+
+    A block is whole vectors and blocks of quantised weights if it can be.
+    """
+    fair = range(min(limit, size), limit // 2, -1)
+    divisors = [n for n in fair if size % n == 0]
+    whole = [n for n in divisors or fair if n % WHOLE_STEPS == 0]
+    return next(iter(whole or divisors), limit)
 
 
 def tile_scalars(nest: Nest, contraction: Contraction) -> None:
@@ -296,10 +310,11 @@ class _MicroKernel:
             if inside * extent(axis) <= max_steps:
                 inside *= extent(axis)
                 continue
-            factor = max_steps // inside
-            if factor < 2:
+            limit = max_steps // inside
+            if limit < 2:
                 outside.insert(0, axis)
                 continue
+            factor = block_steps(extent(axis), limit) if is_static(axis) else limit
             outer, _ = self.nest.split(axis, factor, AxisType.REDUCE, Fit.BOUNDED)
             inside = max_steps
             if outer is not None:
