@@ -640,6 +640,31 @@ def test_a_reduction_over_blocks_with_headers_is_vectorized() -> None:
     assert any("reduction loop" in x for x in runner.program.applied)
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(96, 300, 64), (97, 131, 70), (13, 200, 130), (64, 64, 500)]
+)
+def test_rows_scattered_along_the_reduction_are_staged_for_many_columns(
+    m: int, n: int, k: int, in_place: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(micro_kernel, "MAX_PANEL_BYTES", 1 << 14)
+    monkeypatch.setattr(micro_kernel, "MAX_STAGED_ACCUMULATOR_BYTES", 1 << 13)
+    monkeypatch.setattr(micro_kernel, "STAGED_COLUMNS", 128)
+    stride = 99
+    b = Build()
+    i, j = b.loops(m, n)
+    (reduced,) = b.reduces(k)
+    left = buffer(1, k * stride).index(flat_index([reduced, i], [k, stride])).load()
+    right = buffer(2, k * n).index(flat_index([reduced, j], [k, n])).load()
+    where = buffer(0, m * n).index(flat_index([i, j], [m, n]))
+    value = (left * right).reduce(reduced, arg=Ops.ADD)
+    kernel = sink(where.store(value + where.load() if in_place else value, i, j))
+    arrays = matmul_arrays(m, n, k)
+    arrays[1] = random_array(RNG, dtypes.float32, k * stride)
+    runner = check(kernel, arrays)
+    assert any("rows staged" in x for x in runner.program.applied)
+
+
 @pytest.mark.parametrize("rows", [199, 700])
 def test_a_matmul_dequantizes_each_block_once(rows: int) -> None:
     vectors, columns, size, head = 64, 96, 32, 5

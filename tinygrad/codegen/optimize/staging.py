@@ -47,17 +47,30 @@ def row_major_index(axes: list[UOp], padding: int = 0) -> UOp:
 
 
 def stage(
-    operand: UOp, axes: list[UOp], factory: RangeFactory, number: int, padding: int = 0
+    operand: UOp,
+    axes: list[UOp],
+    factory: RangeFactory,
+    number: int,
+    padding: int = 0,
+    order: list[UOp] | None = None,
 ) -> UOp:
-    """The operand, loaded from scratch memory number `number`. The last axis is contiguous."""
+    """The operand, loaded from scratch memory number `number`. The last axis is contiguous.
+
+    The memory is filled in the `order` of the axes, if one is given.
+    """
     size = math.prod(extent(r) for r in axes[:-1]) * (extent(axes[-1]) + padding)
     scratch = UOp(Ops.DEFINE_LOCAL, operand.dtype.ptr(size, AddrSpace.LOCAL), (), number)
-    fill = fill_nest(scratch, operand, axes, factory, padding)
+    fill = fill_nest(scratch, operand, axes, factory, padding, order)
     return scratch.after(fill).index(row_major_index(axes, padding)).load(dtype=operand.dtype)
 
 
 def fill_nest(
-    scratch: UOp, operand: UOp, axes: list[UOp], factory: RangeFactory, padding: int
+    scratch: UOp,
+    operand: UOp,
+    axes: list[UOp],
+    factory: RangeFactory,
+    padding: int = 0,
+    order: list[UOp] | None = None,
 ) -> UOp:
     """The nest that fills the scratch memory, vectorized along a contiguous axis of the operand."""
     clones = clone_ranges(axes, factory, AxisType.LOOP)
@@ -69,7 +82,7 @@ def fill_nest(
         # without a long contiguous axis, the loads are gathers
         along = contiguous_axis(operand, axes, free, lane)
     place = scratch.index(row_major_index(clones, padding))
-    store = place.store(substitute(operand, table), *clones)
+    store = place.store(substitute(operand, table), *(table[r] for r in order or axes))
     return vectorize_fill(store, table[along], factory)
 
 

@@ -50,6 +50,10 @@ SCALAR_TILE = 4
 # upper bounds of a packed panel and of accumulators, which share a core's second-level cache
 MAX_PANEL_BYTES = 1 << 18
 MAX_ACCUMULATOR_BYTES = 1 << 18
+# where rows are staged: for about so many columns, about so many together, and the upper bound of
+# accumulators, which are not read again before the next block of the reduction
+STAGED_COLUMNS, STAGED_ROWS = 512, 24
+MAX_STAGED_ACCUMULATOR_BYTES = 1 << 20
 # steps of a block of a reduction whose windows are staged, if its inner loops allow it
 MIN_WINDOW_STEPS, MAX_WINDOW_STEPS = 1 << 9, 1 << 12
 # steps that are whole vectors, and blocks of quantised weights
@@ -161,10 +165,11 @@ def block_steps(size: int, limit: int) -> int:
 
     A block is whole vectors and blocks of quantised weights if it can be.
     """
-    fair = range(min(limit, size), limit // 2, -1)
+    limit = min(limit, size)
+    fair = range(limit, limit // 2, -1)
     divisors = [n for n in fair if size % n == 0]
     whole = [n for n in divisors or fair if n % WHOLE_STEPS == 0]
-    return next(iter(whole or divisors), limit)
+    return next(iter(whole or divisors or fair), 1)
 
 
 def tile_scalars(nest: Nest, contraction: Contraction) -> None:
@@ -206,6 +211,7 @@ class _MicroKernel:
         self.tiling = tiling
         self.factory: RangeFactory = nest.factory
         self.shared = contraction.shared
+        self.may_overlap = not nest.is_in_place()
         # the loops of each sum that are outside of the tiles
         self.outer_reduction = [list(contraction.outer) for _ in contraction.sums]
 
@@ -233,17 +239,19 @@ class _MicroKernel:
         tiling, nest = self.tiling, self.nest
         loops = self.split_loops()
         hoisted = bool(tiling.staged) and self.panels_are_hoisted(loops)
+        kept = [] if hoisted else self.keep_columns(loops)
         if not hoisted:
-            for i in tiling.staged:
-                self.block_reduction(i, max(16, MAX_PANEL_BYTES // self.row_bytes(i)))
-        grid = self.choose_grid(loops, hoisted)
+            for i in {*tiling.staged, *tiling.rows_staged}:
+                self.block_reduction(i, max(16, self.max_steps(i, loops, kept)))
+        row_block = self.keep_rows(loops)
+        grid = self.choose_grid(loops, hoisted, [*kept, *row_block])
         outer = [*loops.shared, *loops.rows, *loops.columns]
         kept = [r for r in outer if r not in grid]
         nest.reorder(self.store, [*grid, *kept, *loops.inner()])
         for i in tiling.staged:
             self.pack_panel(i, grid)
         for i in tiling.rows_staged:
-            self.stage_rows(i, loops.row_tile)
+            self.stage_rows(i, [*row_block, *loops.row_tile])
         if any(self.outer_reduction):
             self.accumulate_in_scratch([*kept, *loops.inner()])
         nest.make_grid(grid)
@@ -252,7 +260,21 @@ class _MicroKernel:
     def row_bytes(self, number: int) -> int:
         """The bytes of a row of the panel of a sum: the columns of the register tile."""
         itemsize = self.operand(number, self.tiling.side).dtype.itemsize
-        return self.tiling.lanes * self.tiling.vectors * itemsize
+        return self.tiling.width * itemsize
+
+    def max_steps(self, number: int, loops: _Loops, kept: list[UOp]) -> int:
+        """The steps of a block of a reduction for which the panel and the staged rows are small."""
+        limits: list[int] = []
+        if number in self.tiling.staged:
+            limits.append(MAX_PANEL_BYTES // (self.row_bytes(number) * points(kept)))
+        if number in self.tiling.rows_staged:
+            limits.append(MAX_ROW_BYTES // self.column_bytes(number, loops))
+        return min(limits)
+
+    def column_bytes(self, number: int, loops: _Loops) -> int:
+        """The bytes of a column of the staged rows of a register tile."""
+        operand = self.operand(number, 1 - self.tiling.side)
+        return points(loops.row_tile) * operand.dtype.itemsize
 
     def panels_are_hoisted(self, loops: _Loops) -> bool:
         """Whether one panel of each sum serves the whole grid: they are small and independent of
@@ -270,7 +292,6 @@ class _MicroKernel:
     def split_loops(self) -> _Loops:
         """Split the axis of the lanes and the tiled rows."""
         tiling, nest = self.tiling, self.nest
-        may_overlap = not nest.is_in_place()
         rows: list[UOp] = []
         tile: list[UOp] = []
         for axis in self.contraction.axes[1 - tiling.side]:
@@ -278,14 +299,14 @@ class _MicroKernel:
             if factor == 1:
                 rows.append(axis)
                 continue
-            fit = Fit.OVERLAP if may_overlap else Fit.MASKED
+            fit = Fit.OVERLAP if self.may_overlap else Fit.MASKED
             outer, inner = nest.split(axis, factor, AxisType.TILE, fit)
             tile.append(inner)
             if outer is not None:
                 rows.append(outer)
-        width = tiling.lanes * tiling.vectors
+        width = tiling.width
         columns = [r for r in self.contraction.axes[tiling.side] if r is not tiling.axis]
-        fits = may_overlap and extent(tiling.axis) >= width
+        fits = self.may_overlap and extent(tiling.axis) >= width
         fit = Fit.OVERLAP if fits else Fit.MASKED
         block, inner = nest.split(tiling.axis, width, AxisType.TILE, fit)
         if block is not None:
@@ -298,6 +319,44 @@ class _MicroKernel:
         else:
             lane = nest.set_kind(inner, AxisType.VECTOR)
         return _Loops(list(self.contraction.shared), rows, columns, tile, vectors, lane)
+
+    def stages_blocks(self, loops: list[UOp]) -> bool:
+        """Whether rows are staged once for several steps of the innermost of some loops."""
+        is_staged = bool(self.tiling.rows_staged) and not self.contraction.is_inner
+        return is_staged and bool(loops) and is_static(loops[-1])
+
+    def keep_columns(self, loops: _Loops) -> list[UOp]:
+        """Split the columns into chunks, for each of which rows are staged once; returns the loop
+        inside of a chunk.
+        """
+        if not self.stages_blocks(loops.columns):
+            return []
+        axis = loops.columns.pop()
+        chunk = block_steps(extent(axis), max(1, STAGED_COLUMNS // self.tiling.width))
+        outer, inner = self.nest.split(axis, chunk, AxisType.LOOP, Fit.BOUNDED)
+        loops.columns += [inner] if outer is None else [outer, inner]
+        return [inner]
+
+    def keep_rows(self, loops: _Loops) -> list[UOp]:
+        """Split the rows into blocks of some tiles that are staged together; returns the loop over
+        the tiles of a block.
+        """
+        if not self.stages_blocks(loops.rows):
+            return []
+        tile_bytes = max(
+            self.column_bytes(i, loops) * points(self.inner_reduction(i))
+            for i in self.tiling.rows_staged
+        )
+        limit = min(STAGED_ROWS // points(loops.row_tile), MAX_ROW_BYTES // tile_bytes)
+        size = extent(loops.rows[-1])
+        # a last block of less tiles would overlap with the one before
+        tiles = min(range(min(limit, size), limit // 2, -1), key=lambda n: -size % n, default=1)
+        if tiles < 2 or (size % tiles and not self.may_overlap):
+            return []
+        axis = loops.rows.pop()
+        outer, inner = self.nest.split(axis, tiles, AxisType.LOOP, Fit.OVERLAP)
+        loops.rows += [inner] if outer is None else [outer, inner]
+        return [inner]
 
     def block_reduction(self, number: int, max_steps: int) -> None:
         """Split a reduction into blocks of at most `max_steps`, innermost axes first."""
@@ -321,8 +380,10 @@ class _MicroKernel:
                 outside.insert(0, outer)
         self.outer_reduction[number] += outside
 
-    def choose_grid(self, loops: _Loops, hoisted: bool) -> list[UOp]:
-        """The loops of the grid, outermost first; rows may be split to get enough work items."""
+    def choose_grid(self, loops: _Loops, hoisted: bool, inside: list[UOp]) -> list[UOp]:
+        """The loops of the grid, outermost first, without the loops `inside` of a work item; rows
+        may be split to get enough work items.
+        """
         if (
             self.contraction.is_inner
             or self.nest.work() < 4 * self.nest.renderer.target.parallel_work
@@ -332,8 +393,8 @@ class _MicroKernel:
         blocked = any(self.outer_reduction)
         wanted = threads * (2 if blocked else ITEMS_PER_THREAD)
         repacks = bool(self.tiling.staged) and not hoisted
-        columns = [] if hoisted else loops.columns
-        rows = [] if repacks else loops.rows
+        columns = [] if hoisted else [r for r in loops.columns if r not in inside]
+        rows = [] if repacks else [r for r in loops.rows if r not in inside]
         grid: list[UOp] = []
         items = 1
         for axis in [*loops.shared, *rows, *columns]:
@@ -343,15 +404,18 @@ class _MicroKernel:
             items *= extent(axis)
         if blocked:
             kept = [r for r in (*loops.rows, *loops.columns, *loops.inner()) if r not in grid]
-            wanted = max(wanted, items * points(kept) * 4 // MAX_ACCUMULATOR_BYTES)
+            limit = MAX_STAGED_ACCUMULATOR_BYTES if inside else MAX_ACCUMULATOR_BYTES
+            wanted = max(wanted, items * points(kept) * 4 // limit)
         if repacks:
-            items = self.split_rows(loops, grid, items, wanted)
+            items = self.split_rows(loops, grid, items, wanted, inside)
         return grid if items > 1 else []
 
-    def split_rows(self, loops: _Loops, grid: list[UOp], items: int, wanted: int) -> int:
+    def split_rows(
+        self, loops: _Loops, grid: list[UOp], items: int, wanted: int, inside: list[UOp]
+    ) -> int:
         """Add chunks of the rows to the grid, no more than needed: each chunk packs the panel."""
         for axis in list(loops.rows):
-            if items >= wanted or not is_static(axis):
+            if items >= wanted or axis in inside or not is_static(axis):
                 break
             chunk = ceildiv(extent(axis), min(extent(axis), ceildiv(wanted, items)))
             items *= ceildiv(extent(axis), chunk)
@@ -394,7 +458,10 @@ class _MicroKernel:
             # stored in the order of computation, padded so that rows map to different cache sets
             staged = stage(operand, [*rows, *own], self.factory, array, packed_lanes(operand))
         else:
-            staged = stage(operand, [*own, *rows], self.factory, array)
+            block = [r for r in rows if r.arg.kind is AxisType.LOOP]
+            inner = [r for r in rows if r.arg.kind is not AxisType.LOOP]
+            order = [*own, *block, *inner]
+            staged = stage(operand, [*block, *own, *inner], self.factory, array, order=order)
         self.nest.root = self.nest.root.substitute({operand: staged})
 
     def accumulate_in_scratch(self, outputs: list[UOp]) -> None:

@@ -48,6 +48,7 @@ MIN_STAGED_OPERATIONS = 2
 # maximum bytes of the staged rows of a tile, which stay in a core's caches
 MAX_ROW_BYTES = 1 << 18
 MAX_ROWS = 14
+MIN_USES = 8
 MAX_ROWS_OF_ONE_VECTOR = 25
 # maximum elements of a panel: one of several, and one that covers the whole operand; beyond it the
 # reduction is blocked, and about so many chunks of rows pack the panel again
@@ -71,6 +72,11 @@ class Tiling:
     rows_staged: tuple[int, ...]
     sums: int
     cost: float
+
+    @property
+    def width(self) -> int:
+        """The columns of the tile."""
+        return self.lanes * self.vectors
 
     def describe(self) -> str:
         """The tiling as text for DEBUG=3."""
@@ -109,7 +115,7 @@ class _Panel:
 
     def is_staged(self, uses: int) -> bool:
         """Whether to pack panels that `uses` register tiles read."""
-        min_uses = 8 if self.is_simple else 2
+        min_uses = MIN_USES if self.is_simple else 2
         return not self.is_contiguous or (self.is_scattered and uses >= min_uses)
 
 
@@ -162,7 +168,9 @@ class _Operands:
         self.panel, self.other = which.operands[side], which.operands[1 - side]
         self.itemsize = max(self.reduce.dtype.itemsize, self.panel.dtype.itemsize)
         # staged rows are computed once, in vectors, before they are broadcast
-        self.rows_staged = _arithmetic(self.other) >= MIN_STAGED_OPERATIONS
+        self.rows_staged = (
+            _arithmetic(self.other) >= MIN_STAGED_OPERATIONS or self.is_scattered(self.other)
+        )
         masked = _is_masked(self.other) and not (self.rows_staged or _is_staged(self.other))
         load = LOAD_OPERAND if target.has_broadcast else LOAD_SCALAR
         self.scalar_load = load + (MASK_SCALAR if masked else 0)
@@ -177,7 +185,7 @@ class _Operands:
             others,
             self.reduction_size * others,
             is_contiguous(self.panel, axis, self.contraction.free),
-            self.is_scattered(),
+            self.is_scattered(self.panel),
             self.is_simple(),
         )
 
@@ -222,13 +230,13 @@ class _Operands:
             for u in self.panel.toposort()
         )
 
-    def is_scattered(self) -> bool:
-        """Whether the panel has a large stride along the reduction, so that it is slow in place."""
+    def is_scattered(self, operand: UOp) -> bool:
+        """Whether an operand has a large stride along the reduction, so that it is slow in place."""
         free = self.contraction.free
         axis = self.reduce.src[-1]
-        loads = [u for u in self.panel.toposort() if u.op is Ops.LOAD]
+        loads = [u for u in operand.toposort() if u.op is Ops.LOAD]
         strides = [free.stride(index_of(u), axis) for u in loads]
-        return any(s is None or abs(s) * self.panel.dtype.itemsize >= 256 for s in strides)
+        return any(s is None or abs(s) * operand.dtype.itemsize >= 256 for s in strides)
 
 
 def _tiles_of_two_axes(
@@ -275,7 +283,7 @@ class _Search:
         limit = MAX_ROWS_OF_ONE_VECTOR if vectors == 1 else MAX_ROWS
         max_rows = min(limit, (self.registers - 1 - vectors) // vectors)
         for i in self.rows_staged:
-            row_bytes = self.sums[i].reduction_size * self.sums[i].other.dtype.itemsize
+            row_bytes = min(1024, self.sums[i].reduction_size) * self.sums[i].other.dtype.itemsize
             max_rows = max(1, min(max_rows, MAX_ROW_BYTES // row_bytes))
         axes = self.row_axes[:4]
         total = math.prod(extent(r) for r in self.contraction.axes[1 - self.side])
