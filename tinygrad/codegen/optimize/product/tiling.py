@@ -168,8 +168,8 @@ class _Operands:
         self.panel, self.other = which.operands[side], which.operands[1 - side]
         self.itemsize = max(self.reduce.dtype.itemsize, self.panel.dtype.itemsize)
         # staged rows are computed once, in vectors, before they are broadcast
-        self.rows_staged = (
-            _arithmetic(self.other) >= MIN_STAGED_OPERATIONS or self.is_scattered(self.other)
+        self.rows_staged = _arithmetic(self.other) >= MIN_STAGED_OPERATIONS or self.is_scattered(
+            self.other
         )
         masked = _is_masked(self.other) and not (self.rows_staged or _is_staged(self.other))
         load = LOAD_OPERAND if target.has_broadcast else LOAD_SCALAR
