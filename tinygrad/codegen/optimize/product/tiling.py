@@ -231,7 +231,7 @@ class _Operands:
         )
 
     def is_scattered(self, operand: UOp) -> bool:
-        """Whether an operand has a large stride along the reduction, so that it is slow in place."""
+        """Whether an operand strides far along the reduction, which is slow in place."""
         free = self.contraction.free
         axis = self.reduce.src[-1]
         loads = [u for u in operand.toposort() if u.op is Ops.LOAD]
