@@ -34,6 +34,8 @@ from tinygrad.codegen.optimize.product.skinny_matmul import tile_skinny_product
 from tinygrad.codegen.optimize.product.tiling import (
     MAX_ROW_BYTES,
     MAX_SINGLE_PANEL,
+    STAGED_COLUMNS,
+    STREAMED_STEPS,
     Tiling,
     choose_tiling,
 )
@@ -49,10 +51,13 @@ MIN_VECTOR_BYTES = 16
 SCALAR_TILE = 4
 # upper bounds of a packed panel and of accumulators, which share a core's second-level cache
 MAX_PANEL_BYTES = 1 << 18
+MAX_ITEM_PANEL_BYTES = 1 << 20
 MAX_ACCUMULATOR_BYTES = 1 << 18
-# where rows are staged: for about so many columns, about so many together, and the upper bound of
-# accumulators, which are not read again before the next block of the reduction
-STAGED_COLUMNS, STAGED_ROWS = 512, 24
+# where rows are staged: about so many together, and the upper bound of accumulators, which are not
+# read again before the next block of the reduction
+STAGED_ROWS = 24
+# columns of a panel that is streamed
+STREAMED_COLUMNS = 512
 MAX_STAGED_ACCUMULATOR_BYTES = 1 << 20
 # steps of a block of a reduction whose windows are staged, if its inner loops allow it
 MIN_WINDOW_STEPS, MAX_WINDOW_STEPS = 1 << 9, 1 << 12
@@ -240,12 +245,19 @@ class _MicroKernel:
         loops = self.split_loops()
         hoisted = bool(tiling.staged) and self.panels_are_hoisted(loops)
         kept = [] if hoisted else self.keep_columns(loops)
-        if not hoisted:
+        if tiling.is_streamed:
+            for i in range(tiling.sums):
+                self.block_reduction(i, STREAMED_STEPS)
+        elif not hoisted:
             for i in {*tiling.staged, *tiling.rows_staged}:
                 self.block_reduction(i, max(16, self.max_steps(i, loops, kept)))
         row_block = self.keep_rows(loops)
         grid = self.choose_grid(loops, hoisted, [*kept, *row_block])
-        outer = [*loops.shared, *loops.rows, *loops.columns]
+        tiles = [*loops.rows, *loops.columns]
+        if tiling.is_streamed:
+            # all rows while the columns of a tile are in the first-level cache
+            tiles = [*loops.columns, *loops.rows]
+        outer = [*loops.shared, *tiles]
         kept = [r for r in outer if r not in grid]
         nest.reorder(self.store, [*grid, *kept, *loops.inner()])
         for i in tiling.staged:
@@ -326,13 +338,19 @@ class _MicroKernel:
         return is_staged and bool(loops) and is_static(loops[-1])
 
     def keep_columns(self, loops: _Loops) -> list[UOp]:
-        """Split the columns into chunks, for each of which rows are staged once; returns the loop
-        inside of a chunk.
+        """Split the columns into chunks, for each of which rows are staged once, or which are
+        streamed together; returns the loop inside of a chunk.
         """
-        if not self.stages_blocks(loops.columns):
+        limit = STAGED_COLUMNS // self.tiling.width
+        if self.tiling.is_streamed and loops.columns:
+            share = extent(loops.columns[-1]) // self.nest.renderer.target.threads
+            limit = min(STREAMED_COLUMNS // self.tiling.width, share)
+        elif not self.stages_blocks(loops.columns):
+            return []
+        if not loops.columns or not is_static(loops.columns[-1]):
             return []
         axis = loops.columns.pop()
-        chunk = block_steps(extent(axis), max(1, STAGED_COLUMNS // self.tiling.width))
+        chunk = block_steps(extent(axis), max(1, limit))
         outer, inner = self.nest.split(axis, chunk, AxisType.LOOP, Fit.BOUNDED)
         loops.columns += [inner] if outer is None else [outer, inner]
         return [inner]
@@ -392,13 +410,13 @@ class _MicroKernel:
         threads = self.nest.renderer.target.threads
         blocked = any(self.outer_reduction)
         wanted = threads * (2 if blocked else ITEMS_PER_THREAD)
-        repacks = bool(self.tiling.staged) and not hoisted
+        repacks = (self.tiling.is_streamed or bool(self.tiling.staged)) and not hoisted
         columns = [] if hoisted else [r for r in loops.columns if r not in inside]
         rows = [] if repacks else [r for r in loops.rows if r not in inside]
         grid: list[UOp] = []
         items = 1
         for axis in [*loops.shared, *rows, *columns]:
-            if items >= wanted:
+            if items >= wanted and self.panels_fit([r for r in loops.columns if r not in grid]):
                 break
             grid.append(axis)
             items *= extent(axis)
@@ -409,6 +427,14 @@ class _MicroKernel:
         if repacks:
             items = self.split_rows(loops, grid, items, wanted, inside)
         return grid if items > 1 else []
+
+    def panels_fit(self, columns: list[UOp]) -> bool:
+        """Whether the panels of all steps of some columns are small enough for a work item."""
+        nbytes = sum(
+            points([*self.inner_reduction(i), *columns]) * self.row_bytes(i)
+            for i in self.tiling.staged
+        )
+        return nbytes <= MAX_ITEM_PANEL_BYTES
 
     def split_rows(
         self, loops: _Loops, grid: list[UOp], items: int, wanted: int, inside: list[UOp]

@@ -27,6 +27,13 @@ from tinygrad.uop.ops import UOp
 
 # costs in cycles of a multiply-add of a full vector
 LOAD_VECTOR = 1.0
+# a vector of an operand with a large stride along the reduction
+LOAD_SCATTERED = 16.0
+# a vector of an operand that is read once, and a row of it in memory that is read next
+LOAD_STREAMED, LOAD_ROW = 6.0, 8.0
+# a line of the second-level cache
+LOAD_LINE = 4.0
+COPY_ROW = 1.5
 # a scalar that an instruction of its own broadcasts, and one that a multiply-add broadcasts
 LOAD_SCALAR, LOAD_OPERAND = 1.0, 0.5
 # the shortest step of a register tile, in which each multiply-add waits for the one before, and
@@ -39,7 +46,7 @@ MASK_SCALAR = 0.7
 MASK_VECTOR = 1.5
 COPY_CONTIGUOUS = 0.2
 COPY_STRIDED = 1.2
-STORE_STRIDED = 1.2
+STORE_STRIDED = 3.0
 LOOP_OVERHEAD = 0.6
 MIN_WIDTH_COST = 0.5
 SLOW_OPERATION = 12
@@ -48,7 +55,12 @@ MIN_STAGED_OPERATIONS = 2
 # maximum bytes of the staged rows of a tile, which stay in a core's caches
 MAX_ROW_BYTES = 1 << 18
 MAX_ROWS = 14
-MIN_USES = 8
+# maximum rows for which a panel is not packed but streamed, and the steps of a block of the
+# reduction, which are as many rows in memory
+MAX_STREAMED_ROWS = 64
+STREAMED_STEPS = 32
+# about so many columns use rows that are staged once
+STAGED_COLUMNS = 256
 MAX_ROWS_OF_ONE_VECTOR = 25
 # maximum elements of a panel: one of several, and one that covers the whole operand; beyond it the
 # reduction is blocked, and about so many chunks of rows pack the panel again
@@ -60,7 +72,8 @@ REPACKED_CHUNKS = 4
 @dataclass(frozen=True)
 class Tiling:
     """A tile. `side` is the operand with lanes; `rows` are the tile factors of the other's axes;
-    `staged` and `rows_staged` are the numbers of the sums whose panel or rows are packed.
+    `staged` and `rows_staged` are the numbers of the sums whose panel or rows are packed; where
+    `is_streamed`, panels are in place, in blocks of the reduction.
     """
 
     side: int
@@ -70,6 +83,7 @@ class Tiling:
     rows: dict[UOp, int] = field(hash=False)
     staged: tuple[int, ...]
     rows_staged: tuple[int, ...]
+    is_streamed: bool
     sums: int
     cost: float
 
@@ -82,6 +96,7 @@ class Tiling:
         """The tiling as text for DEBUG=3."""
         rows = " x ".join(f"{f} of loop {r.arg.index}" for r, f in self.rows.items() if f > 1)
         place = "panel packed" if self.staged else "panel in place"
+        place = "panel streamed" if self.is_streamed else place
         place += ", rows staged" if self.rows_staged else ""
         place += f", {self.sums} sums" if self.sums > 1 else ""
         columns = f"{self.vectors} x {self.lanes} lanes of loop {self.axis.arg.index}"
@@ -112,11 +127,17 @@ class _Panel:
     is_contiguous: bool
     is_scattered: bool
     is_simple: bool
+    """Whether it is loaded without a mask and without arithmetic on its elements."""
+    is_window: bool
 
     def is_staged(self, uses: int) -> bool:
         """Whether to pack panels that `uses` register tiles read."""
-        min_uses = MIN_USES if self.is_simple else 2
-        return not self.is_contiguous or (self.is_scattered and uses >= min_uses)
+        return not self.is_contiguous or (self.is_scattered and uses > 1 and not self.is_window)
+
+    def is_streamed(self, rows: int) -> bool:
+        """Whether to read a panel in place, in short blocks of the reduction, for all `rows`."""
+        is_few = rows <= MAX_STREAMED_ROWS
+        return is_few and self.is_contiguous and self.is_scattered and self.is_simple
 
 
 def choose_tiling(
@@ -168,14 +189,19 @@ class _Operands:
         self.panel, self.other = which.operands[side], which.operands[1 - side]
         self.itemsize = max(self.reduce.dtype.itemsize, self.panel.dtype.itemsize)
         # staged rows are computed once, in vectors, before they are broadcast
-        self.rows_staged = _arithmetic(self.other) >= MIN_STAGED_OPERATIONS or self.is_scattered(
-            self.other
-        )
+        is_costly = _arithmetic(self.other) >= MIN_STAGED_OPERATIONS
+        self.rows_staged = is_costly or self.rows_are_far(side)
+        in_order = is_contiguous(self.other, self.reduce.src[-1], contraction.free)
+        self.row_copy = COPY_CONTIGUOUS if in_order else COPY_ROW
+        # each step of rows in place is in another line
+        in_lines = self.is_scattered(self.other) and not self.rows_staged
+        self.row_load = LOAD_LINE if in_lines else 0.0
         masked = _is_masked(self.other) and not (self.rows_staged or _is_staged(self.other))
         load = LOAD_OPERAND if target.has_broadcast else LOAD_SCALAR
         self.scalar_load = load + (MASK_SCALAR if masked else 0)
         self.min_step = MIN_STEP_OF_OPERANDS if target.has_broadcast else MIN_STEP
         # of windows in scratch memory too, which the vectors straddle cache lines of
+        self.panel_load = LOAD_SCATTERED if self.is_scattered(self.panel) else LOAD_VECTOR
         self.panel_mask = MASK_VECTOR if _is_masked(self.panel) else 0.0
 
     def panel_along(self, axis: UOp, others: int) -> _Panel:
@@ -187,6 +213,7 @@ class _Operands:
             is_contiguous(self.panel, axis, self.contraction.free),
             self.is_scattered(self.panel),
             self.is_simple(),
+            _is_staged(self.panel),
         )
 
     def packing_cost(self, panel: _Panel, columns: int) -> float:
@@ -205,7 +232,8 @@ class _Operands:
         """The cycles of one reduction step of one register tile."""
         products = rows * vectors * width
         scalar_load = LOAD_CONFLICTING if conflicting else self.scalar_load
-        loads = rows * scalar_load + vectors * LOAD_VECTOR * width
+        panel_load = LOAD_VECTOR if staged else self.panel_load
+        loads = rows * scalar_load + self.row_load + vectors * panel_load * width
         masks = 0.0 if staged else vectors * self.panel_mask
         return max(products + masks, loads + masks, self.min_step) + 0.1 * loads + LOOP_OVERHEAD
 
@@ -224,11 +252,17 @@ class _Operands:
         return False
 
     def is_simple(self) -> bool:
-        """Whether the panel side is loaded without arithmetic on its elements."""
+        """Whether the panel side is loaded from memory, unmasked and without arithmetic."""
         return not any(
-            u.op in GroupOp.Elementwise and u.dtype is self.panel.dtype
+            (u.op in GroupOp.Elementwise and u.dtype is self.panel.dtype) or u.op is Ops.STORE
             for u in self.panel.toposort()
-        )
+        ) and not _is_masked(self.panel)
+
+    def rows_are_far(self, side: int) -> bool:
+        """Whether the steps of a row are scattered in memory, beyond the second-level cache."""
+        rows = points(self.contraction.axes[1 - side])
+        is_large = rows * self.reduction_size * self.other.dtype.itemsize > MAX_ROW_BYTES
+        return is_large and self.is_scattered(self.other) and not _is_staged(self.other)
 
     def is_scattered(self, operand: UOp) -> bool:
         """Whether an operand strides far along the reduction, which is slow in place."""
@@ -319,11 +353,15 @@ class _Search:
         )
         panels = [x.panel_along(axis, others) for x in self.sums]
         store_cost = self.store_cost(axis)
+        is_streamed = self.is_streamed(panels)
         best: Tiling | None = None
         for lanes, vectors in self.widths(n):
             for tile in self.row_tiles[vectors]:
-                staged = tuple(i for i, x in enumerate(panels) if x.is_staged(tile.tiles))
-                cost = store_cost + self.cost_of(panels, tile, lanes, vectors, staged)
+                uses = 0 if is_streamed else tile.tiles
+                staged = tuple(i for i, x in enumerate(panels) if uses and x.is_staged(uses))
+                cost = store_cost + self.cost_of(
+                    panels, tile, lanes, vectors, staged, is_streamed=is_streamed
+                )
                 if best is None or cost < best.cost:
                     rows = dict(tile.factors)
                     best = Tiling(
@@ -333,11 +371,23 @@ class _Search:
                         vectors,
                         rows,
                         staged,
-                        self.rows_staged,
+                        () if is_streamed else self.rows_staged,
+                        is_streamed,
                         len(self.sums),
                         cost,
                     )
         return best
+
+    def is_streamed(self, panels: list[_Panel]) -> bool:
+        """Whether all panels are streamed, for rows that need no arithmetic."""
+        axes = self.contraction.axes[1 - self.side]
+        may_block = not (self.contraction.is_inner or self.contraction.outer)
+        return (
+            may_block
+            and all(map(is_static, axes))
+            and all(panel.is_streamed(points(axes)) for panel in panels)
+            and not any(_arithmetic(x.other) >= MIN_STAGED_OPERATIONS for x in self.sums)
+        )
 
     def widths(self, size: int) -> Iterator[tuple[int, int]]:
         """The lanes and the number of vectors of a tile along an axis of `size` elements."""
@@ -355,6 +405,8 @@ class _Search:
         lanes: int,
         vectors: int,
         staged: tuple[int, ...],
+        *,
+        is_streamed: bool,
     ) -> float:
         """The cycles of all sums in one register tile, without storing the outputs."""
         width = max(lanes / self.max_lanes, MIN_WIDTH_COST)
@@ -364,12 +416,18 @@ class _Search:
                 tile.rows,
                 vectors,
                 width,
-                staged=i in staged,
+                staged=is_streamed or i in staged,
                 conflicting=i in tile.conflicting,
             )
+            if is_streamed:
+                work += (vectors * width * LOAD_STREAMED + LOAD_ROW) / tile.tiles
+                work += 2 * vectors * width * tile.rows / STREAMED_STEPS
             cost += panel.steps * ceildiv(panel.extent, lanes * vectors) * tile.tiles * work
             if i in staged:
                 cost += x.packing_cost(panel, lanes * vectors)
+            if x.rows_staged and not is_streamed:
+                chunks = ceildiv(panel.others * panel.extent, STAGED_COLUMNS)
+                cost += x.reduction_size * tile.tiles * tile.rows * chunks * x.row_copy
         return cost
 
     def store_cost(self, axis: UOp) -> float:
