@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -665,6 +666,35 @@ def test_rows_scattered_along_the_reduction_are_staged_for_many_columns(
     arrays[1] = random_array(RNG, dtypes.float32, k * stride)
     runner = check(kernel, arrays)
     assert any("rows staged" in x for x in runner.program.applied)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("left", ["ik", "ki"])
+@pytest.mark.parametrize(("m", "n", "k"), [(20, 650, 130), (9, 1100, 64), (33, 100, 71)])
+def test_the_panel_of_a_few_rows_is_streamed(
+    m: int, n: int, k: int, left: str, threads: int
+) -> None:
+    kernel = matmul(m, n, k, left)
+    applied = check(kernel, matmul_arrays(m, n, k), threads=threads).program.applied
+    assert any("panel streamed" in x for x in applied), applied
+
+
+def test_a_work_item_packs_the_panels_of_few_columns() -> None:
+    # one of each of the outer columns would be too many for the stack
+    outer, inner, rows, k = 64, 256, 96, 128
+    b = Build()
+    z, i, y, x = b.loops(16, rows, outer, inner)
+    (reduced,) = b.reduces(k)
+    left = buffer(1, rows * k).index(flat_index([i, reduced], [rows, k])).load()
+    sizes = [16, k, outer, inner]
+    right = buffer(2, int(numpy.prod(sizes))).index(flat_index([z, reduced, y, x], sizes)).load()
+    sizes = [16, rows, outer, inner]
+    where = buffer(0, int(numpy.prod(sizes))).index(flat_index([z, i, y, x], sizes))
+    kernel = sink(where.store((left * right).reduce(reduced, arg=Ops.ADD), z, i, y, x))
+    source = get_program(kernel, LLVMRenderer(host_target("llvm", threads=1))).source
+    scratch = [int(n) for n in re.findall(r"alloca \[(\d+) x float\]", source)]
+    assert scratch
+    assert 4 * sum(scratch) <= 1 << 21
 
 
 @pytest.mark.parametrize("rows", [199, 700])

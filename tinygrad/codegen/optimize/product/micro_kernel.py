@@ -3,7 +3,9 @@
 Before: a nest of plain loops that is one contraction. After: a micro-kernel. An axis of one operand
 (the panel side) becomes vector lanes; a few steps of axes of the other (the row side) become a
 register tile, whose elements are loaded one by one and broadcast to all lanes. The panel is packed
-into scratch memory; a very long reduction is blocked, with accumulators in scratch memory.
+into scratch memory; a very long reduction is blocked, with accumulators in scratch memory. Rows
+that are costly to compute, or scattered along the reduction, are staged for a chunk of columns; the
+panel of a few rows is not packed but streamed, in short blocks of the reduction.
 
     for item in grid: for block of k:
         panel[...] = ...
@@ -49,16 +51,15 @@ ITEMS_PER_THREAD = 4
 # bytes of a vector, below which a tile is scalar, and the side of a scalar tile
 MIN_VECTOR_BYTES = 16
 SCALAR_TILE = 4
-# upper bounds of a packed panel and of accumulators, which share a core's second-level cache
+# upper bounds of a packed panel and of accumulators, which share a core's second-level cache, and of
+# all panels of a work item
 MAX_PANEL_BYTES = 1 << 18
-MAX_ITEM_PANEL_BYTES = 1 << 20
 MAX_ACCUMULATOR_BYTES = 1 << 18
-# where rows are staged: about so many together, and the upper bound of accumulators, which are not
-# read again before the next block of the reduction
-STAGED_ROWS = 24
-# columns of a panel that is streamed
-STREAMED_COLUMNS = 512
+MAX_ITEM_PANEL_BYTES = 1 << 20
+# accumulators of a chunk of columns, which are next read in the next block of the reduction
 MAX_STAGED_ACCUMULATOR_BYTES = 1 << 20
+# rows that are staged together, and columns of a panel that are streamed together
+STAGED_ROWS, STREAMED_COLUMNS = 24, 512
 # steps of a block of a reduction whose windows are staged, if its inner loops allow it
 MIN_WINDOW_STEPS, MAX_WINDOW_STEPS = 1 << 9, 1 << 12
 # steps that are whole vectors, and blocks of quantised weights

@@ -54,6 +54,8 @@ SLOW_OPERATIONS = GroupOp.Elementary | {Ops.POW, Ops.SQRT, Ops.RECIPROCAL}
 MIN_STAGED_OPERATIONS = 2
 # maximum bytes of the staged rows of a tile, which stay in a core's caches
 MAX_ROW_BYTES = 1 << 18
+# about the longest block of a reduction whose rows are staged
+MAX_BLOCK_STEPS = 1 << 10
 MAX_ROWS = 14
 # maximum rows for which a panel is not packed but streamed, and the steps of a block of the
 # reduction, which are as many rows in memory
@@ -317,7 +319,10 @@ class _Search:
         limit = MAX_ROWS_OF_ONE_VECTOR if vectors == 1 else MAX_ROWS
         max_rows = min(limit, (self.registers - 1 - vectors) // vectors)
         for i in self.rows_staged:
-            row_bytes = min(1024, self.sums[i].reduction_size) * self.sums[i].other.dtype.itemsize
+            row_bytes = (
+                min(MAX_BLOCK_STEPS, self.sums[i].reduction_size)
+                * self.sums[i].other.dtype.itemsize
+            )
             max_rows = max(1, min(max_rows, MAX_ROW_BYTES // row_bytes))
         axes = self.row_axes[:4]
         total = math.prod(extent(r) for r in self.contraction.axes[1 - self.side])
