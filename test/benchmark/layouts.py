@@ -120,23 +120,35 @@ def ranks(values: list[float]) -> list[int]:
     return found
 
 
-def rank_correlation(count: int, seed: int = 0) -> float:
-    """Spearman's correlation of the predicted and the measured cost of a multiply-add, over random
-    products of up to a GFLOP: the size of a product says nothing about either.
+def rank_correlation(left: list[float], right: list[float]) -> float:
+    """Spearman's correlation."""
+    pairs = zip(ranks(left), ranks(right), strict=True)
+    count = len(left)
+    return 1 - 6 * sum((x - y) ** 2 for x, y in pairs) / (count * (count**2 - 1))
+
+
+def predict(count: int, seed: int = 0) -> None:
+    """Print how far the predicted and the measured cost of random products of up to a GFLOP agree,
+    and those of a multiply-add, of which the size of a product says nothing.
     """
     rng = random.Random(seed)
     predicted: list[float] = []
     measured: list[float] = []
-    while len(predicted) < count:
+    work: list[float] = []
+    while len(work) < count:
         shape = (size(rng), size(rng), size(rng))
         if not 1e-3 < work_of(shape) < 1:
             continue
         seconds, cost = ours(rng.choice(LAYOUTS), shape)
         if cost is not None:
-            predicted.append(cost / work_of(shape))
-            measured.append(seconds / work_of(shape))
-    pairs = zip(ranks(predicted), ranks(measured), strict=True)
-    return 1 - 6 * sum((x - y) ** 2 for x, y in pairs) / (count * (count**2 - 1))
+            predicted.append(cost)
+            measured.append(seconds)
+            work.append(work_of(shape))
+    rates = [[x / y for x, y in zip(found, work, strict=True)] for found in (predicted, measured)]
+    print(
+        f"rank correlation of {count} products: {rank_correlation(predicted, measured):.2f}, "
+        f"of a multiply-add {rank_correlation(*rates):.2f}"
+    )
 
 
 def size(rng: random.Random) -> int:
@@ -150,7 +162,7 @@ def main() -> None:
     parser.add_argument("--rank", type=int, metavar="N", help="products of the rank correlation")
     options = parser.parse_args()
     if options.rank:
-        print(f"rank correlation {rank_correlation(options.rank):.2f} of {options.rank} products")
+        predict(options.rank)
         return
     shapes = [tuple(map(int, text.split("x"))) for text in options.shapes]
     table([(m, n, k) for m, n, k in shapes or SHAPES])

@@ -51,8 +51,8 @@ ITEMS_PER_THREAD = 4
 # bytes of a vector, below which a tile is scalar, and the side of a scalar tile
 MIN_VECTOR_BYTES = 16
 SCALAR_TILE = 4
-# upper bounds of a packed panel and of accumulators, which share a core's second-level cache, and of
-# all panels of a work item
+# upper bounds of a packed panel and of accumulators, which share a core's second-level cache, and
+# of all panels of a work item
 MAX_PANEL_BYTES = 1 << 18
 MAX_ACCUMULATOR_BYTES = 1 << 18
 MAX_ITEM_PANEL_BYTES = 1 << 20
