@@ -147,12 +147,15 @@ def test_accumulated_gradients_are_reduced_once() -> None:
     np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-4, atol=1e-2)
 
 
-def test_a_weight_used_twice_is_reduced_once() -> None:
-    def twice(x: Tensor, w: Tensor) -> Tensor:
-        return (x @ w).relu() @ w
+@pytest.mark.parametrize("uses", [2, 6])
+def test_a_weight_used_several_times_is_reduced_once(uses: int) -> None:
+    def unrolled(x: Tensor, w: Tensor) -> Tensor:
+        for _ in range(uses - 1):
+            x = (x @ w).relu()
+        return x @ w
 
     arrays = [array(*X), array(128, 128, seed=1) * 0.1]
-    forward, training, _ = traffic(twice, arrays, [ROWS, REPLICATED])
+    forward, training, _ = traffic(unrolled, arrays, [ROWS, REPLICATED])
     assert forward == {}
     assert training == {"all_reduce": 96}
 
