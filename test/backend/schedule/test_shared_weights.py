@@ -5,12 +5,16 @@ The oracle gives each use a copy of the weights, and adds the gradients of the c
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
 from test.backend.schedule.kernel_counts import Array, array, kernels, tensor
+from test.benchmark.compile import compile_with_llvm, generate
+from test.devices import only_cpu
 from tinygrad import GlobalCounters, Tensor, dtypes, nn
 from tinygrad.dtype import DType
 from tinygrad.schedule.grouping.values import is_contraction, repeats
@@ -200,3 +204,13 @@ def operands(reduction: UOp) -> set[UOp]:
         else:
             found.add(node)
     return found
+
+
+@only_cpu
+def test_the_gradient_of_a_shared_bias_is_little_code() -> None:
+    # each of 20 rows reads 40 arrays, by several vectors
+    arrays = [tensor(20, 1024, seed=number) for number in range(40)]
+    added = functools.reduce(operator.add, arrays).sum(0)
+    (kernel,) = added.schedule()
+    program = generate(kernel.ast)
+    assert len(compile_with_llvm(program)) < 1 << 14

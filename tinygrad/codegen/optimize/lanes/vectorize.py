@@ -24,7 +24,9 @@ from tinygrad.uop.ops import AxisType, UOp
 # the cost of a gathered or scattered lane, compared with a scalar access
 GATHER_COST = 1.0
 MIN_STEPS = 4
-MAX_UNROLLED_STEPS = 32
+# maximum steps of an unrolled reduction, and maximum operations of all steps on one vector: an
+# output may have several, and LLVM takes about 0.1 ms for each instruction
+MAX_UNROLLED_STEPS, MAX_UNROLLED_OPERATIONS = 32, 256
 # maximum vector accumulators of one output, and of all outputs of a tile
 MAX_ACCUMULATORS = 4
 MAX_TILE_ACCUMULATORS = 16
@@ -81,7 +83,10 @@ def unroll_small_reduces(nest: Nest, taken: set[UOp]) -> None:
         max_steps = MAX_ELEMENTARY_STEPS if has_elementary(u) else MAX_UNROLLED_STEPS
         if any(_may_gather(x, taken, free) for x in u.toposort() if x.op is Ops.LOAD):
             max_steps = min(max_steps, MAX_GATHERED_STEPS)
-        if points(loops) > max_steps:
+        operations = sum(
+            x.op in GroupOp.Elementwise and x.dtype is not dtypes.index for x in u.src[0].toposort()
+        )
+        if points(loops) > max_steps or points(loops) * operations > MAX_UNROLLED_OPERATIONS:
             continue
         for r in loops:
             if r.arg.kind is AxisType.REDUCE:
