@@ -8,6 +8,7 @@ from typing import Any
 
 from test.benchmark.measure import Benchmark
 from test.benchmark.overhead import Step
+from test.benchmark.recurrent import training_step
 from test.models.mnist_cnn import MnistCnn
 from tinygrad import Device, Tensor, nn
 from tinygrad.codegen import get_program
@@ -39,6 +40,11 @@ def mnist() -> list[UOp]:
     with Tensor.train():
         loss = model(images).sparse_categorical_crossentropy(labels).backward()
         return kernels(loss, *optimizer.schedule_step())
+
+
+def lstm() -> list[UOp]:
+    """The kernels of a training step of two LSTM layers."""
+    return kernels(*training_step(256)())
 
 
 def generate(kernel: UOp) -> ProgramSpec:
@@ -81,7 +87,12 @@ def few_rows() -> list[UOp]:
     return kernels(*(x.sum(0) for x in (rows.exp(), rows.log(), rows.sin())))
 
 
-PROGRAMS = (("transformer", transformer), ("mnist step", mnist), ("functions of 10 rows", few_rows))
+PROGRAMS = (
+    ("transformer", transformer),
+    ("mnist step", mnist),
+    ("lstm step", lstm),
+    ("functions of 10 rows", few_rows),
+)
 BENCHMARKS = [
     Benchmark(f"a kernel in {name}, {program}", measured(made), small=measured(few_rows))
     for name, measured in (("Python", by_python), ("LLVM", by_llvm))
