@@ -50,9 +50,9 @@ def test_the_weight_may_be_on_the_left_and_transposed() -> None:
 
 
 def test_products_of_many_rows_stay() -> None:
-    w = weight(0, 256, 256)
+    w = weight(0, 768, 768)
     for rows, fewer in ((MAX_ROWS, True), (MAX_ROWS + 1, False)):
-        xs = inputs(rows, 256, count=3)
+        xs = inputs(rows, 768, count=3)
         asts = [x.ast for x in Tensor.schedule(*[(x @ w).tanh().contiguous() for x in xs])]
         sums = [a for a in asts if any(u.op is Ops.REDUCE_AXIS for u in a.toposort())]
         assert len(sums) == (1 if fewer else 3)

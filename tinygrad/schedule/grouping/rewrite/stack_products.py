@@ -23,10 +23,11 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import ReduceArg, UOp
 
 MAX_ROWS = 1 << 6
-"""The maximum rows of a product that is stacked; those of more rows are efficient alone."""
+MAX_STACKED_ROWS = 192
+"""The maximum rows of a product that is stacked, and of a stack: more are not faster."""
 MIN_SHARED = 1 << 14
 """The minimum elements of the common operand: reading fewer takes less time than to copy rows."""
-MAX_GROWTH = 2
+MAX_GROWTH = 1
 """The maximum elements of stacked rows and their products, relative to the common operand."""
 MIN_STACKED = 3
 """The minimum products in a stack: it takes two kernels, with the copy of its rows."""
@@ -98,7 +99,8 @@ def _max_stacked(node: UOp, rows: UOp, shared: UOp) -> int:
     width: int = prod([shape[i] for i in columns])
     if count > min(MAX_ROWS, width) or depth * width < MIN_SHARED:
         return 0
-    return min(MAX_STACKED, MAX_GROWTH * depth * width // (count * (depth + width)))
+    growth = MAX_GROWTH * depth * width // (depth + width)
+    return min(MAX_STACKED, min(MAX_STACKED_ROWS, growth) // count)
 
 
 def _repeated_axes(operand: UOp) -> set[int]:
