@@ -38,7 +38,6 @@ from tinygrad.schedule.grouping.rewrite.place_constants import place_constants
 from tinygrad.schedule.grouping.rewrite.prepare import prepare_grouping
 from tinygrad.schedule.grouping.rewrite.preserve import preserve_overwritten
 from tinygrad.schedule.grouping.rewrite.stack_products import stack_products
-from tinygrad.schedule.grouping.rewrite.sum_products import split_sums_of_products
 from tinygrad.schedule.grouping.softmax.gradient import reuse_products
 from tinygrad.schedule.grouping.softmax.sharded import split_sharded_softmax
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph, rangeify
@@ -88,19 +87,13 @@ LAYOUTS: tuple[Pass[PlanOptions], ...] = (
 
 GROUPING: tuple[Pass[PlanOptions], ...] = (
     Pass(
-        "split sums of products",
-        lambda sink, _: split_sums_of_products(sink),
-        PER_DEVICE,
-        PER_DEVICE,
-    ),
-    Pass("stack products", lambda sink, _: stack_products(sink), PER_DEVICE, PER_DEVICE),
-    Pass(
         "preserve overwritten values",
         lambda sink, _: preserve_overwritten(sink),
         PER_DEVICE,
         PER_DEVICE,
     ),
     Pass("prepare grouping", lambda sink, _: prepare_grouping(sink), PER_DEVICE, PER_DEVICE),
+    Pass("stack products", lambda sink, _: stack_products(sink), PER_DEVICE, PER_DEVICE),
     Pass(
         "split sharded softmax",
         lambda sink, _: split_sharded_softmax(sink),

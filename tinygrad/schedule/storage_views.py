@@ -17,7 +17,7 @@ from tinygrad.uop.sint import same_size
 # nodes that name the memory of shards
 SHARD_NAMES = frozenset({Ops.MSTACK, Ops.MSELECT, Ops.PEER, Ops.PIECE})
 # nodes that are the memory of their sources under another name
-NAMES_MEMORY = frozenset({Ops.BUFFER_VIEW, Ops.AFTER, *SHARD_NAMES})
+NAMES_MEMORY = frozenset({Ops.BUFFER_VIEW, Ops.AFTER, Ops.STACK, *SHARD_NAMES})
 # nodes whose value is in memory by their nature
 STORAGE = frozenset(
     {

@@ -62,6 +62,7 @@ class Ops(Enum):
     MSELECT = auto()
     PEER = auto()
     PIECE = auto()
+    STACK = auto()
 
     # order and identity
     ASSIGN = auto()

@@ -54,6 +54,8 @@ def compute_shape(node: Node) -> Shape | None:
         return None
     if op in GroupOp.Movement:
         return movement_shape(op, source, node.arg)
+    if op is Ops.STACK:
+        return (len(node.src), *source)
     if op is Ops.REDUCE_AXIS:
         return tuple(1 if i in node.arg.axes else d for i, d in enumerate(source))
     if op is Ops.GATHER:

@@ -76,6 +76,7 @@ PER_DEVICE = Spec(
             device_checks.peer_devices,
         ),
         Ops.PIECE: (must.sources(2), must.keeps_dtype, must.argument(PieceArg)),
+        Ops.STACK: (must.keeps_dtype, must.sources_are(Ops.CONTIGUOUS)),
         Ops.AFTER: (must.sources(2), must.keeps_dtype, must.sources_are(Ops.ASSIGN, 1)),
     },
     (device_checks.named_or_spmd,),

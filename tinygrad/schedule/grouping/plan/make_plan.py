@@ -69,6 +69,9 @@ def _build_units(
     materialized = [node for node in order if node in chosen]
     storage = StorageMap(inputs, default_device)
     for node in materialized:
+        if node.op is Ops.STACK:
+            storage.reserve(node)
+    for node in materialized:
         storage.add(node)
     builder = UnitBuilder(chosen, storage, chains)
     for node in materialized:

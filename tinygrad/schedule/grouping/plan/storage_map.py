@@ -34,6 +34,8 @@ class StorageMap:
         self.default_device = default_device
         self.slices: dict[UOp, Slices] = {}
         self._entries = [_UNUSED] * inputs
+        # the memory of values in a stack
+        self._reserved: dict[UOp, Slices] = {}
 
     @property
     def entries(self) -> tuple[StorageEntry, ...]:
@@ -56,9 +58,17 @@ class StorageMap:
         number = len(self._entries) - 1
         return (StorageSlice(number, 0, 0, size, node.dtype, len(devices)),)
 
+    def reserve(self, stack: UOp) -> None:
+        """Make an entry for a STACK, in which its sources will be placed one after the other."""
+        (whole,) = self._reserved[stack] = self.new_entry(stack)
+        size = whole.size // len(stack.src)
+        for number, x in enumerate(stack.src):
+            offset = number * size * stack.dtype.itemsize
+            self._reserved[x] = (whole._replace(offset=offset, size=size),)
+
     def add(self, node: UOp) -> None:
         """Place a materialised value, whose sources are placed."""
-        self.slices[node] = self.place(node)
+        self.slices[node] = self._reserved.get(node) or self.place(node)
 
     def place(self, node: UOp) -> Slices:
         """The memory of a materialised value."""

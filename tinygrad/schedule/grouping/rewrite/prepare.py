@@ -15,6 +15,7 @@ from tinygrad.renderer.target import Target
 from tinygrad.schedule.grouping.rewrite.phases import split_phases
 from tinygrad.schedule.grouping.rewrite.preserve import PRESERVED
 from tinygrad.schedule.grouping.rewrite.split_product import split_of_product
+from tinygrad.schedule.grouping.rewrite.sum_products import split_sum_of_products
 from tinygrad.schedule.grouping.targets import find_target
 from tinygrad.schedule.grouping.values import is_contraction
 from tinygrad.schedule.spmd.local import depends_on_device, rows_in_block
@@ -206,6 +207,10 @@ rules = PatternMatcher(
         (UPat(Ops.REDUCE_AXIS, name="node"), fold_empty_reduction),
         (UPat((Ops.PAD, Ops.UNWINDOW), name="node"), fold_padding_of_empty),
         (UPat(Ops.REDUCE_AXIS, src=(UPat(Ops.UNWINDOW, name="x"),), name="node"), split_phases),
+        (
+            UPat(Ops.REDUCE_AXIS, src=(UPat(Ops.ADD, name="x"),), name="node"),
+            split_sum_of_products,
+        ),
         (UPat(Ops.REDUCE_AXIS, name="node"), split_reduce),
         (
             UPat(Ops.SHRINK, src=(UPat(tuple(GroupOp.Scatter), name="x"),), name="node"),

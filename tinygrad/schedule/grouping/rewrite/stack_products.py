@@ -19,7 +19,9 @@ from typing import Any, NamedTuple, cast
 
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import all_int, ceildiv, prod
-from tinygrad.uop import Ops
+from tinygrad.schedule.grouping.rewrite.preserve import PRESERVED
+from tinygrad.schedule.storage_views import below_reshapes
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import ReduceArg, UOp
 
 MAX_ROWS = 1 << 6
@@ -66,7 +68,7 @@ def stack_products(sink: UOp) -> UOp:
     if not several:
         return sink
     stacks = _Dependencies(order, [x for products in several for x in products]).stacks(several)
-    return _rebuilt(sink, stacks) if stacks else sink
+    return _Rebuilt(sink, stacks).sink if stacks else sink
 
 
 def _product(node: UOp) -> _Product | None:
@@ -187,46 +189,82 @@ def _reaching(order: list[UOp], bits: dict[UOp, int]) -> dict[UOp, int]:
     return found
 
 
-def _rebuilt(sink: UOp, stacks: list[list[_Product]]) -> UOp:
+class _Rebuilt:
     """`sink`, in which products of one stack are slices of one product."""
-    stack_of = {x.node: stack for stack in stacks for x in stack}
-    done: dict[UOp, UOp] = {}
-    waiting = [sink]
-    while waiting:
-        node = waiting[-1]
-        stack = stack_of.get(node)
-        sources = node.src if stack is None else (stack[0].shared, *(x.rows for x in stack))
-        missing = [x for x in sources if x not in done]
-        if missing:
-            waiting.extend(missing)
-            continue
-        waiting.pop()
-        if stack is None:
-            done[node] = node.with_sources(tuple([done[x] for x in node.src]))
-        elif node not in done:
-            done |= _stacked(stack, done)
-    return done[sink]
+
+    def __init__(self, sink: UOp, stacks: list[list[_Product]]) -> None:
+        self.stack_of = {x.node: stack for stack in stacks for x in stack}
+        # computed rows that are placed in a stack, each in one
+        self.placed: set[UOp] = set()
+        self.in_place = [stack for stack in stacks if self._place(stack, sink)]
+        self.done: dict[UOp, UOp] = {}
+        self.sink = self._rebuild(sink)
+
+    def _place(self, stack: list[_Product], sink: UOp) -> bool:
+        """Whether rows are computed in the memory of their stack. Outputs of the plan, and what is
+        in memory already, have memory of their own.
+        """
+        rows = [below_reshapes(x.rows.src[0]) for x in stack]
+        outputs = {below_reshapes(x) for x in sink.src}
+        if len({*rows} - self.placed - outputs) < len(rows) or not all(map(_is_computed, rows)):
+            return False
+        self.placed.update(rows)
+        return True
+
+    def _rebuild(self, sink: UOp) -> UOp:
+        done, waiting = self.done, [sink]
+        while waiting:
+            node = waiting[-1]
+            stack = self.stack_of.get(node)
+            sources = node.src if stack is None else (stack[0].shared, *(x.rows for x in stack))
+            missing = [x for x in sources if x not in done]
+            if missing:
+                waiting.extend(missing)
+                continue
+            waiting.pop()
+            if node in done:
+                continue
+            if stack is not None:
+                done |= self._stacked(stack)
+                continue
+            new = done[node] = node.with_sources(tuple([done[x] for x in node.src]))
+            if node in self.placed:
+                value = new.src[0] if new.op is Ops.CONTIGUOUS else new
+                done[node] = UOp(Ops.CONTIGUOUS, new.dtype, (value,), tag=PRESERVED)
+        return done[sink]
+
+    def _stacked(self, stack: list[_Product]) -> dict[UOp, UOp]:
+        """The products of a stack as slices of one, of operands that are rebuilt."""
+        node = stack[0].node
+        count = len(stack)
+        parts = [self.done[x.rows].src[0] for x in stack]
+        if stack in self.in_place:
+            rows = UOp(Ops.STACK, parts[0].dtype, tuple(map(below_reshapes, parts)))
+            rows = rows.reshape((count, *parts[0].shape))
+        else:
+            rows = _joined(parts)
+        shared = self.done[stack[0].shared]
+        shape = (count, *node.src[0].shape)
+        rows = rows.expand(shape)
+        shared = shared.reshape((1, *shared.shape)).expand(shape)
+        pair = (rows, shared) if node.src[0].src[0] is stack[0].rows else (shared, rows)
+        product = UOp(Ops.MUL, node.dtype, pair)
+        arg = ReduceArg(node.arg.op, tuple(axis + 1 for axis in node.arg.axes))
+        total = UOp(Ops.REDUCE_AXIS, node.dtype, (product,), arg)
+        total = UOp(Ops.CONTIGUOUS, node.dtype, (total,))
+        whole = tuple((0, size) for size in node.shape)
+        return {
+            x.node: total.shrink(((number, number + 1), *whole)).reshape(node.shape)
+            for number, x in enumerate(stack)
+        }
 
 
-def _stacked(stack: list[_Product], done: dict[UOp, UOp]) -> dict[UOp, UOp]:
-    """The products of a stack as slices of one, of operands that are `done`."""
-    node = stack[0].node
-    count = len(stack)
-    rows = _joined([done[x.rows].src[0] for x in stack])
-    shared = done[stack[0].shared]
-    shape = (count, *node.src[0].shape)
-    rows = rows.expand(shape)
-    shared = shared.reshape((1, *shared.shape)).expand(shape)
-    pair = (rows, shared) if node.src[0].src[0] is stack[0].rows else (shared, rows)
-    product = UOp(Ops.MUL, node.dtype, pair)
-    arg = ReduceArg(node.arg.op, tuple(axis + 1 for axis in node.arg.axes))
-    total = UOp(Ops.REDUCE_AXIS, node.dtype, (product,), arg)
-    total = UOp(Ops.CONTIGUOUS, node.dtype, (total,))
-    whole = tuple((0, size) for size in node.shape)
-    return {
-        x.node: total.shrink(((number, number + 1), *whole)).reshape(node.shape)
-        for number, x in enumerate(stack)
-    }
+def _is_computed(node: UOp) -> bool:
+    """Whether a kernel can compute a value in memory of any choice."""
+    if node.op is Ops.CONTIGUOUS:
+        return node.tag is None
+    is_value = node.op is Ops.REDUCE_AXIS or node.op in GroupOp.Elementwise
+    return is_value and bool(node.src) and node.device is not None
 
 
 def _joined(parts: list[UOp]) -> UOp:

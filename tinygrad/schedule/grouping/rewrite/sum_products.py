@@ -11,17 +11,10 @@ from tinygrad.dtype import dtypes
 from tinygrad.schedule.grouping.values import below_casts
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
-from tinygrad.uop.rewrite import PatternMatcher, graph_rewrite
 from tinygrad.uop.sint import is_one
-from tinygrad.uop.upat import UPat
 
 
-def split_sums_of_products(sink: UOp) -> UOp:
-    """Apply the rule everywhere."""
-    return graph_rewrite(sink, rules, name="split sums of products")
-
-
-def _sum_of_each(node: UOp, x: UOp) -> UOp | None:
+def split_sum_of_products(node: UOp, x: UOp) -> UOp | None:
     """`sum(a * b + c * d + rest) -> sum(a * b) + sum(c * d) + sum(rest)` for outer products."""
     if node.arg.op is not Ops.ADD:
         return None
@@ -74,8 +67,3 @@ def _repeated_axes(operand: UOp) -> set[int]:
         return set()
     pairs = enumerate(zip(operand.src[0].shape, operand.shape, strict=True))
     return {i for i, (old, new) in pairs if is_one(old) and not is_one(new)}
-
-
-rules = PatternMatcher(
-    [(UPat(Ops.REDUCE_AXIS, src=(UPat(Ops.ADD, name="x"),), name="node"), _sum_of_each)]
-)
