@@ -526,6 +526,16 @@ def test_a_parameter_without_axes_is_trained_as_a_vector_of_one(make, fused):
     assert scalar.item() == vector.item() != 2.0
 
 
+def test_views_taken_before_an_optimizer_was_made_see_its_steps() -> None:
+    for weight in (Tensor([1.0, 2.0]), Tensor([1.0, 2.0]).realize(), Tensor([0.0, 1.0]) + 1):
+        view = weight[1:]
+        optimizer = nn.optim.SGD([weight], lr=1.0)
+        with Tensor.train():
+            (weight * 2).sum().backward()
+            optimizer.step()
+        assert (weight.tolist(), view.tolist()) == ([-1, 0], [0])
+
+
 def test_a_parameter_given_twice_is_trained_once():
     param = Tensor([1.0])
     optimizer = SGD([param, param], lr=0.5)

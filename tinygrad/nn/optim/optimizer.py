@@ -22,6 +22,7 @@ from tinygrad.mixin.precision import in_float32
 from tinygrad.sharding import Sharding
 from tinygrad.storage.gradients.leaves import make_leaf
 from tinygrad.storage.placement import canonical_device
+from tinygrad.storage.views import is_constant, view_base
 from tinygrad.tensor import Tensor
 from tinygrad.uop.device_value import DeviceLike, TensorDevice, device_names, is_file
 
@@ -349,13 +350,14 @@ def _state_dtype(*params: Tensor) -> DType:
 
 
 def _give_memory(tensors: list[Tensor]) -> list[Tensor]:
-    """Realize tensors that are not stored yet, and return them.
+    """Realize tensors that are not stored yet, and return them. Views of them stay views.
 
     An unrealized value would be computed in the first step, whose kernels would then differ from
     those of later steps.
     """
     for tensor in tensors:
-        tensor.replace(tensor.contiguous())
+        if is_constant(tensor.uop) or view_base(tensor.uop) is not tensor.uop:
+            tensor.replace(tensor.contiguous())
     if tensors:
         Tensor.realize(*tensors)
     return tensors
