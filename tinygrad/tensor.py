@@ -43,6 +43,7 @@ from tinygrad.storage.gradients.partial_gradients import (
 )
 from tinygrad.storage.host.arrays import data_node, foreign_node
 from tinygrad.storage.live_tensors import live_tensors
+from tinygrad.storage.pickling import Membership, RestoredMembers, membership
 from tinygrad.uop.broadcast import const_node
 from tinygrad.uop.device_value import DeviceLike
 from tinygrad.uop.ops import UOp
@@ -110,10 +111,14 @@ class Tensor(
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles and copies have memory of their own, on the same devices; on the default device
-        if this tensor is in a file.
+        if this tensor is in a file. A tensor and its views that are pickled or copied together
+        share it; a view alone is its own elements.
         """
         device = computing_device(self.uop.device)
-        return _restored, (type(self), self.numpy(), self.dtype, device, self.requires_grad)
+        values, view = self.numpy(), membership(self)
+        cell = None if view is None else self._cell
+        state = (values, self.dtype, device, self.requires_grad)
+        return _restored, (type(self), *state, cell, view)
 
     def __repr__(self) -> str:
         return f"<Tensor {self.dtype} {where(self.device, self.shape)}: {self.uop.op.name}>"
@@ -316,6 +321,15 @@ class Tensor(
 
 
 def _restored(
-    kind: type[Tensor], values: Any, dtype: DType, device: DeviceLike, requires_grad: bool | None
+    kind: type[Tensor],
+    values: Any,
+    dtype: DType,
+    device: DeviceLike,
+    requires_grad: bool | None,
+    members: RestoredMembers | None = None,
+    view: Membership | None = None,
 ) -> Tensor:
-    return kind(values, device=device, dtype=dtype, requires_grad=requires_grad)
+    restored = kind(values, device=device, dtype=dtype, requires_grad=requires_grad)
+    if members is not None and view is not None:
+        members.add(restored, view)
+    return restored

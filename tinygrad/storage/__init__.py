@@ -14,6 +14,7 @@ after it was realized, assigned, replaced, or moved in place.
     gate.py              memory that exists is overwritten; what happens at `c[1:3] += x`
     readers.py           lazy values that are computed before what they read is overwritten
     put_back.py          what a schedule that failed leaves behind
+    pickling.py          pickles and copies of tensors that are views of each other
     dependents.py        which nodes are built on a node
     rebuild.py           graphs over other nodes
     files.py             tensors in files, and `file_layout.py`, where their elements are

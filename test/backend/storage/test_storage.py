@@ -15,7 +15,7 @@ import pytest
 
 from test.devices import DEVICE, device_names, nth, only_cpu
 from test.threads import in_threads
-from tinygrad import CommTrace, GlobalCounters, Sharding, Tensor, TinyJit, dtypes
+from tinygrad import CommTrace, GlobalCounters, Sharding, Tensor, TinyJit, dtypes, nn
 from tinygrad.execution.schedule import create_schedule
 from tinygrad.sharding import ShardingError
 from tinygrad.storage.live_tensors import live_tensors
@@ -502,6 +502,85 @@ def test_copies_and_pickles_have_their_own_memory(place: Any) -> None:
     assert x.tolist() == [1, 2]
     narrow = Tensor([1.5, 2.5], dtype=dtypes.bfloat16)
     assert copy.deepcopy(narrow).dtype == dtypes.bfloat16
+
+
+COPIERS: dict[str, Callable[[Any], Any]] = {
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+    "old pickle": lambda x: pickle.loads(pickle.dumps(x, 0)),
+    "deep copy": copy.deepcopy,
+    "twice": lambda x: copy.deepcopy(pickle.loads(pickle.dumps(x))),
+}
+MEMBERS: dict[str, Callable[[Tensor], list[Tensor]]] = {
+    "base and view": lambda x: [x, x[1:3]],
+    "view first": lambda x: [x[1:3], x.reshape(3, 4)[0], x],
+    "a view of a view": lambda x: [x, x.reshape(3, 4)[1:, 1:3], x.reshape(3, 4)[1:, 1:3][0]],
+    "other tensors of one": lambda x: [x, Tensor(x), x.detach(), x.bitcast(dtypes.int)],
+    "views that overlap": lambda x: [x[1:3], x[6:9], x[8:12], x[2:4]],
+    "views that do not": lambda x: [x[0:3], x[3:6]],
+    "all elements moved": lambda x: [x.reshape(3, 4).T, x.flip(0), x[1:3]],
+    "strided": lambda x: [x[::2], x[1:4]],
+    "not computed": lambda x: [y := x + 1, y[2:4]],
+    "a value of another": lambda x: [x, x * 2],
+}
+
+
+def assert_same(tensors: list[Tensor], expected: list[Any]) -> None:
+    for x, values in zip(tensors, expected, strict=True):
+        np.testing.assert_array_equal(x.numpy(), values)
+
+
+@pytest.mark.parametrize("members", MEMBERS)
+@pytest.mark.parametrize("copier", COPIERS)
+def test_views_that_are_copied_together_see_each_others_writes(copier: str, members: str) -> None:
+    values = np.arange(12, dtype=np.float32)
+    count = len(MEMBERS[members](Tensor(values)))
+    for written in range(count):
+        # the original, of which nothing else is alive, shows what is written where
+        original = MEMBERS[members](Tensor(values.copy()).realize())
+        before = [x.numpy() for x in original]
+        copied = COPIERS[copier](original)
+        assert_same(copied, before)
+        for group in (copied, original):
+            x = group[written]
+            x.assign(x * 0 - 1).realize()
+            if group is copied:
+                assert_same(original, before)
+        assert_same(copied, [x.numpy() for x in original])
+
+
+def test_shards_that_are_copied_with_their_tensor_stay_shards() -> None:
+    x = Tensor([1, 2, 3, 4]).shard((nth(0), nth(1)), axis=0).realize()
+    copied, *shards = pickle.loads(pickle.dumps([x, *x.shards]))
+    copied.assign(copied + 1).realize()
+    assert [shard.tolist() for shard in shards] == [[2, 3], [4, 5]]
+    assert copied.device == x.device
+
+
+def test_a_view_alone_is_pickled_without_its_base() -> None:
+    x = Tensor.zeros(1 << 16).contiguous().realize()
+    view = x[5:8]
+    assert len(pickle.dumps(view)) < 1000
+    assert len(pickle.dumps((x, view))) < len(pickle.dumps(x)) + 1000
+    apart = [pickle.loads(pickle.dumps(y)) for y in (x, view)]
+    apart[1].assign(apart[1] + 1).realize()
+    assert apart[0][5:8].tolist() == [0, 0, 0]
+    expanded, base = copy.deepcopy([x[:1].expand(3), x])
+    base.assign(base + 1).realize()
+    assert expanded.tolist() == [1, 1, 1]
+
+
+def test_flat_parameters_and_views_are_copied_with_their_optimizer() -> None:
+    flat = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    weight = flat[:2]
+    state = {"weight": weight, "optimizer": nn.optim.SGD([flat], lr=1.0, momentum=0.5)}
+    for copier in COPIERS.values():
+        copied = copier(state)
+        with Tensor.train():
+            (copied["weight"] * 3).sum().backward()
+            copied["optimizer"].step()
+        (new,) = copied["optimizer"].params
+        assert (new.tolist(), copied["weight"].tolist()) == ([-2, -1, 3], [-2, -1])
+    assert weight.tolist() == [1, 2]
 
 
 def test_numpy_numbers_are_operands_on_both_sides() -> None:
