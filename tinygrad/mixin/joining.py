@@ -12,7 +12,7 @@ from tinygrad.dtype import DType, dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.mixin.creation import CreationMixin
 from tinygrad.mixin.movement.reshape import Padding
-from tinygrad.mixin.sharding.known_rows import gather_known
+from tinygrad.mixin.sharding.known_rows import MAX_KNOWN_ROWS, gather_known
 from tinygrad.uop import Ops
 from tinygrad.uop.arguments import integer_argument, size_argument
 from tinygrad.uop.broadcast import broadcast_shape
@@ -216,6 +216,8 @@ class JoiningMixin(CreationMixin):
         if shard_count(self.uop, axis) == 1 or mode == "circular" or not isinstance(size, int):
             return None
         if before < 0 or after < 0 or max(before, after) > size - (mode == "reflect"):
+            return None
+        if size + before + after > MAX_KNOWN_ROWS:
             return None
         last = size - 1
         index: Any = self.arange(-before, size + after, dtype=index_dtype(2 * size))

@@ -44,6 +44,8 @@ MOVEMENT: dict[str, tuple[Callable[[Tensor], Tensor], list[int]]] = {
     "roll": (lambda x: x.roll(-2, 0)[N - 4 :], [N - 2, N - 1, 0, 1]),
     "pad": (lambda x: x.pad(((2, 2),))[N:], [N - 2, N - 1, 0, 0]),
     "circular pad": (lambda x: x.pad((2, 2), mode="circular")[N:], [N - 2, N - 1, 0, 1]),
+    "reflect pad": (lambda x: x.pad((2, 2), mode="reflect")[N:], [N - 2, N - 1, N - 2, N - 3]),
+    "replicate pad": (lambda x: x.pad((2, 2), mode="replicate")[N:], [N - 2, N - 1, N - 1, N - 1]),
     "cat": (lambda x: x.cat(x)[N - 1 : N + 1], [N - 1, 0]),
     "end of cat": (lambda x: x.cat(x)[2 * N - 2 :], [N - 2, N - 1]),
     "repeat": (lambda x: x.repeat(2)[N - 1 : N + 1], [N - 1, 0]),

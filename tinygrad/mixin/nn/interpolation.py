@@ -15,7 +15,7 @@ from tinygrad.errors import ArgumentError
 from tinygrad.gradient import with_gradient
 from tinygrad.mixin.indexing.gather import GatherMixin
 from tinygrad.mixin.precision import in_float32
-from tinygrad.mixin.sharding.known_rows import gather_known
+from tinygrad.mixin.sharding.known_rows import MAX_KNOWN_ROWS, gather_known
 from tinygrad.uop.arguments import integer_argument
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import shard_count
@@ -120,7 +120,7 @@ class InterpolationMixin(GatherMixin):
         """The elements of a sharded axis at or before positions, in axes (n, len(positions), ...);
         None where another way sends less.
         """
-        if shard_count(self.uop, axis) == 1:
+        if shard_count(self.uop, axis) == 1 or positions[0].count > MAX_KNOWN_ROWS:
             return None
         first, *others = (p.index(self) for p in positions)
         index = first.stack(others, dim=1)

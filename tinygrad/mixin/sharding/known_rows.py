@@ -14,6 +14,9 @@ from tinygrad.sharding import RowRanges
 from tinygrad.uop.gather_scatter import choose_ranges, gather_ranges, scatter_ranges
 from tinygrad.uop.ops import UOp
 
+MAX_KNOWN_ROWS = 1 << 20
+"""The maximum length of an index that is known as a list, which takes time and memory."""
+
 
 def gather_known(x: UOp, axis: int, index: UOp, numbers: Sequence[Sequence[int]]) -> UOp | None:
     """The elements of `axis` at `index`, whose axes come first. `numbers` are those along its first
