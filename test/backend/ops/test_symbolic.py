@@ -211,6 +211,9 @@ def test_attention_to_a_prefix_of_a_cache() -> None:
 def test_a_variable_is_a_number() -> None:
     n = bound(5)
     assert (Tensor.from_uop(n) * 2).item() == 10
+    large = Variable("large", 0, 2**40).bind(2**35)
+    for x in (Tensor(large), Tensor.from_uop(large), Tensor(large, dtype=dtypes.int64)):
+        assert (x.dtype, x.item()) == (dtypes.int64, 2**35)
     assert (Tensor([1.0, 2.0]) * n).tolist() == [5, 10]
     assert Tensor.ones(n, 2).sum().item() == 10
     assert Tensor.arange(n).tolist() == [0, 1, 2, 3, 4]

@@ -40,6 +40,7 @@ from tinygrad.uop.broadcast import (
 from tinygrad.uop.device_value import is_file
 from tinygrad.uop.node_table import NodeRegistry
 from tinygrad.uop.ops import UOp
+from tinygrad.uop.sint import as_number
 
 if TYPE_CHECKING:
     import numpy
@@ -73,7 +74,7 @@ def data_node(data: Any, dtype: DType | None) -> UOp:
     if isinstance(data, Path):
         return file_node(data) if dtype is None else file_node(data).bitcast(dtype)
     if isinstance(data, UOp):
-        node = data.cast(dtypes.default_int) if data.dtype is dtypes.index else data
+        node = as_number(data)
         return node if dtype is None else node.cast(dtype)
     if hasattr(data, "__array__") or isinstance(data, memoryview):
         import numpy as np
