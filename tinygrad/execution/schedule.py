@@ -18,7 +18,7 @@ from tinygrad.execution.capture import capturing
 from tinygrad.execution.realize import ScheduleItem
 from tinygrad.execution.wire import current_wire
 from tinygrad.garbage import no_garbage
-from tinygrad.schedule.canonical import Canonical, canonicalize
+from tinygrad.schedule.canonical import Canonical, canonicalize, lift_numbers
 from tinygrad.schedule.execution_plan import ExecutionPlan
 from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
 from tinygrad.settings import ALL2ALL, ALLREDUCE_CAST, RING, SCHEDULE_CACHE, SPLIT_REDUCEOP
@@ -103,20 +103,68 @@ def _plan_bytes(key: tuple[Any, ...], plan: ExecutionPlan) -> int:
 
 
 plan_cache: LruTable[tuple[Any, ...], ExecutionPlan] = LruTable(
-    lambda: cache_bytes() // 3, _plan_bytes
+    lambda: cache_bytes() // 4, _plan_bytes
 )
 
 
-def get_plan(sink: UOp, inputs: int) -> ExecutionPlan:
-    """The plan of a canonical graph that reads `inputs` buffers, from the cache if it is there."""
+@dataclass
+class _Variation:
+    """The numbers of the first graph of its form, and the places of those that differed later."""
+
+    numbers: tuple[UOp | None, ...]
+    varying: frozenset[int] = frozenset()
+
+    def add(self, numbers: tuple[UOp | None, ...]) -> frozenset[int]:
+        """The places that vary, once `numbers` do too."""
+        pairs = enumerate(zip(self.numbers, numbers, strict=True))
+        differing = frozenset([i for i, (a, b) in pairs if a is not b])
+        self.varying |= differing
+        return self.varying
+
+
+_variations: LruTable[UOp, _Variation] = LruTable(
+    lambda: cache_bytes() // 12, lambda form, _: len(form.toposort()) * NODE_BYTES
+)
+"""By the form of a graph: itself with Variables for its numbers."""
+
+
+def get_plan(sink: UOp, inputs: int) -> tuple[ExecutionPlan, dict[str, int]]:
+    """The plan of a canonical graph that reads `inputs` buffers, from the cache if it is there, and
+    the values of the numbers that are arguments of its kernels.
+
+    A graph that differs from an earlier one in numbers alone is planned once with those as
+    Variables; later ones that differ in no others have the same plan. A capture keeps constants,
+    since its kernels run with the numbers of the call that was captured. So does a process that
+    plans a part: others may have seen other graphs before, and all must come to equal plans.
+    """
     settings = (RING.value, ALL2ALL.value, ALLREDUCE_CAST.value, SPLIT_REDUCEOP.value)
-    key = (sink, Device.DEFAULT, settings, current_topology(), current_local_devices())
-    found = plan_cache.get(key) if SCHEDULE_CACHE else None
+    options = (Device.DEFAULT, settings, current_topology(), current_local_devices())
+    if not SCHEDULE_CACHE:
+        return _new_plan(sink, inputs), {}
+    found = plan_cache.get((sink, *options))
+    if found is not None:
+        return found, {}
+    key: tuple[Any, ...] = (sink, *options)
+    values: dict[str, int] = {}
+    if not capturing() and current_local_devices().is_all:
+        lifted = lift_numbers(sink)
+        numbers = lifted.fixed(())
+        variation = _variations.get(lifted.sink) if numbers else None
+        if variation is not None and (varying := variation.add(numbers)):
+            key, values = (lifted.sink, lifted.fixed(varying), *options), lifted.values(varying)
+            found = plan_cache.get(key)
+            sink = sink if found else lift_numbers(sink, varying).sink
+        elif numbers and variation is None:
+            _variations.put(lifted.sink, _Variation(numbers))
     if found is None:
-        with orders_kept():
-            found = plan_graph(optimize_communication(sink), PlanOptions(inputs, Device.DEFAULT))
-            plan_cache.put(key, found)
-    return found
+        found = _new_plan(sink, inputs)
+        plan_cache.put(key, found)
+    return found, values
+
+
+def _new_plan(sink: UOp, inputs: int) -> ExecutionPlan:
+    with orders_kept():
+        return plan_graph(optimize_communication(sink), PlanOptions(inputs, Device.DEFAULT))
 
 
 FurtherNodes: TypeAlias = Callable[[tuple[UOp, ...], list[UOp], list[UOp]], list[UOp]]
@@ -132,7 +180,9 @@ def create_schedule(nodes: list[UOp], further: FurtherNodes | None = None) -> Sc
     with no_garbage():
         canonical, lost = _with_further(wanted, further)
         sink = canonical.sink if canonical.sink.op is Ops.SINK else UOp.sink(canonical.sink)
-        plan = get_plan(sink, len(canonical.buffers))
+        plan, numbers = get_plan(sink, len(canonical.buffers))
+        if numbers:
+            canonical = canonical._replace(values=canonical.values | numbers)
     stored = {node for node in canonical.buffers if node.memory is not None}
     binding = Binding(plan, canonical)
     if not plan.local.is_all:

@@ -1,6 +1,7 @@
-"""Float Variables: a kernel takes the bits of their values, so all of its arguments are integers.
+"""Variables of any dtype: a kernel takes their values as int32 or int64.
 
-float64 is passed as the bits of a float64, every other float as those of a float32.
+A float64 is passed by its bits, every other float by those of a float32. Integers of other types
+are passed as int64, which is converted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any
 from tinygrad.dtype import DType, dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.node import N
+
+_PASSED = frozenset({dtypes.index, dtypes.int32, dtypes.int64})
 
 
 def argument_of(variable: N, value: Any) -> int:
@@ -30,10 +33,16 @@ def value_of(variable: N, argument: int) -> Any:
 
 
 def read_argument(variable: N) -> N:
-    """The value of a Variable in a kernel: itself, or the float whose bits are passed."""
-    if not dtypes.is_float(variable.dtype):
+    """The value of a Variable in a kernel: itself, or what is made of the integer passed."""
+    if variable.dtype in _PASSED:
         return variable
     new, is_double = type(variable), variable.dtype is dtypes.float64
+    if not dtypes.is_float(variable.dtype):
+        name, low, high = variable.arg
+        if variable.dtype is dtypes.uint64:
+            low, high = dtypes.min(dtypes.int64), dtypes.max(dtypes.int64)
+        passed_integer = new(Ops.DEFINE_VAR, dtypes.int64, (), (name, low, high))
+        return new(Ops.CAST, variable.dtype, (passed_integer,))
     bits = dtypes.int64 if is_double else dtypes.int32
     passed = dtypes.float64 if is_double else dtypes.float32
     limits = (dtypes.min(bits), dtypes.max(bits))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from test.backend.schedule.kernel_counts import Array, array, kernels, tensor
 from test.devices import only_cpu
-from tinygrad import GlobalCounters, Tensor, Variable, dtypes, nn
+from tinygrad import GlobalCounters, Tensor, TinyJit, Variable, dtypes, nn
+from tinygrad.dtype import DType, _to_np_dtype
+from tinygrad.execution.realize import compiled_kernels
 from tinygrad.execution.schedule import plan_cache
 from tinygrad.nn.optim import SGD, Adam
 from tinygrad.renderer.gpu_targets import apple_target
@@ -254,6 +258,95 @@ def test_bound_values_are_not_part_of_the_structure() -> None:
     plans = len(plan_cache)
     assert run(7) == pytest.approx(array(10, 3)[:7].sum(), rel=1e-4)
     assert len(plan_cache) == plans
+
+
+NUMBERS: dict[str, Callable[[Tensor, Any], Tensor]] = {
+    "a learning rate": lambda x, n: x - n * (x * x),
+    "an exponential average": lambda x, n: x * (1 - n) + x.exp() * n * n,
+    "a divisor": lambda x, n: x / n + n / (x + 5),
+    "a bound": lambda x, n: (x < n).where(x, n).maximum(-n),
+    "a number to fill with": lambda x, n: x.full_like(n).contiguous(),
+    "a number beside a sum": lambda x, n: (x * n).sum(1) + n,
+    "a number on shards": lambda x, n: x.shard(("CPU:1", "CPU:2"), axis=0) * n + n,
+    "a number that is written": lambda x, n: (x + 0).contiguous().assign(x * n),
+    "padding": lambda x, n: x.pad((1, 2), value=n),
+    "a number beside a counter": lambda x, n: (Tensor.arange(12) < n * 10).where(x, n),
+}
+
+
+def bits(x: Tensor) -> Array:
+    widths = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
+    return x.contiguous().bitcast(widths[x.dtype.itemsize]).numpy()
+
+
+@pytest.mark.parametrize("name", [name for name in NUMBERS if "counter" not in name])
+def test_a_number_that_varies_compiles_nothing_from_the_third_value_on(name: str) -> None:
+    x = tensor(8, 12).realize()
+    for number in (0.3, 0.7):
+        NUMBERS[name](x, number).realize()
+    known = len(compiled_kernels)
+    result = NUMBERS[name](x, 0.11).realize()
+    assert len(compiled_kernels) == known
+    with Context(SCHEDULE_CACHE=0):
+        np.testing.assert_array_equal(bits(result), bits(NUMBERS[name](x, 0.11)))
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.bfloat16])
+def test_numbers_that_vary_have_the_bits_of_constants(name: str, dtype: DType) -> None:
+    x = tensor(8, 12).cast(dtype).realize()
+    for number in (0.3, 0.7, 3, 0, 4, 1e30, math.inf):
+        result = NUMBERS[name](x, number).realize()
+        with Context(SCHEDULE_CACHE=0):
+            expected = NUMBERS[name](x, number).realize()
+        # the sign of NaN is not specified
+        found, known = result.float().numpy(), expected.float().numpy()
+        assert result.dtype is expected.dtype
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(known))
+        keep = ~np.isnan(known)
+        np.testing.assert_array_equal(bits(result)[keep], bits(expected)[keep])
+
+
+@pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint32])
+def test_integers_that_vary_wrap_and_divide_as_numpy(dtype: DType) -> None:
+    values = np.arange(-100, 100, 7).astype(_to_np_dtype(dtype))
+    x = Tensor(values).realize()
+    for number in (3, 5, 1, 7, 100, 2, 64):
+        n = values.dtype.type(number)
+        np.testing.assert_array_equal((x * number + number).numpy(), values * n + n)
+        np.testing.assert_array_equal((x // number).numpy(), values // n)
+        np.testing.assert_array_equal((x & number).numpy(), values & n)
+        np.testing.assert_array_equal((x % number - number).numpy(), values % n - n)
+
+
+def test_a_slice_that_moves_compiles_nothing_from_the_third_place_on() -> None:
+    x = array(8, 12)
+    memory = tensor(8, 12).realize()
+    for place in (0, 3, 8, 1, 5):
+        if place == 8:
+            known = len(compiled_kernels)
+        np.testing.assert_array_equal((memory[:, place] * 2).numpy(), x[:, place] * 2)
+        part = memory[1:3, place : place + 4].contiguous()
+        np.testing.assert_array_equal(part.numpy(), x[1:3, place : place + 4])
+    assert len(compiled_kernels) == known
+
+
+def test_a_captured_function_keeps_its_numbers_beside_those_that_vary() -> None:
+    x = tensor(8, 12).realize()
+    for number in (0.3, 0.7, 0.4):
+        (x * number).realize()
+    scaled = TinyJit(lambda x: (x * 0.6).realize())
+    for _ in range(4):
+        (x * 0.9).realize()
+        np.testing.assert_array_equal(scaled(x).numpy(), x.numpy() * np.float32(0.6))
+
+
+def test_equal_kernels_stay_equal_when_a_number_varies() -> None:
+    weights = [tensor(33 + 7, 5, seed=i).realize() for i in range(3)]
+    for rate in (0.3, 0.7):
+        known = len(compiled_kernels)
+        Tensor.realize(*[(w.exp() - rate * w).sum(1) for w in weights])
+    assert len(compiled_kernels) - known <= 1
 
 
 def test_the_plan_cache_is_least_recently_used(monkeypatch: pytest.MonkeyPatch) -> None:
