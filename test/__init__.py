@@ -20,4 +20,12 @@ Programs to run by hand, `python -m test.NAME`:
 
 What these share: `evaluator/` evaluates each form of the graph with numpy, `fuzzing/` draws and
 shrinks programs, `models/` are models of several sizes.
+
+Code generation runs in each process that tests, so that it is what they test: the disk cache keeps
+machine code alone.
 """
+
+import os
+
+# read when the library is imported; processes that tests start inherit it
+os.environ.setdefault("CACHELEVEL", "1")

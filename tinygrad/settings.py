@@ -314,7 +314,12 @@ CACHE_MB = ContextVar(
     "The memory in MiB of cached plans and compiled kernels, by estimate; at most 1/16 of the "
     "memory that the process may use. The least recently used are dropped.",
 )
-CACHELEVEL = ContextVar("CACHELEVEL", 1, "0 turns the disk cache of compiled kernels off.")
+CACHELEVEL = ContextVar(
+    "CACHELEVEL",
+    2,
+    "What the disk cache keeps: 0 nothing, 1 the machine code of a kernel's source, 2 also the "
+    "source of its graph, so that a kernel that was compiled before needs no code generation.",
+)
 CACHEDIR = ContextVar("CACHEDIR", "", "The folder of caches; empty is the user's cache folder.")
 LLM_API_KEY = ContextVar(
     "LLM_API_KEY", "", "The API key of the language model server; empty is none."

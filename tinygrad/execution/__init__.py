@@ -5,6 +5,7 @@ binding.py             binds its entries to buffers
 temporaries.py         memory of a plan's temporaries: an arena a device
 memory_planner.py      places buffers with disjoint lifetimes in an arena
 runner.py              a compiled kernel on its devices
+programs.py            the programs of kernels, from the disk cache or code generation
 tuning.py              times kernels to choose their mapping to threads
 realize.py             compiles kernels and runs items
 capture.py             the items that run while a function is captured

@@ -13,24 +13,21 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
-from tinygrad.codegen import get_program
 from tinygrad.device import Buffer, Device, copy_buffer
 from tinygrad.execution.capture import capturing
 from tinygrad.execution.interrupts import interrupts_kept
+from tinygrad.execution.programs import kernel_program
 from tinygrad.execution.runner import CompiledRunner
 from tinygrad.execution.trace import Collective
-from tinygrad.execution.tuning import tuned
 from tinygrad.execution.wire import RemoteMessage, current_wire
 from tinygrad.helpers import GlobalCounters, dedup
 from tinygrad.renderer import Renderer, find_renderer
 from tinygrad.schedule.kernel.custom_kernel import written_slots
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph
-from tinygrad.schedule.pipeline import lower_kernel
 from tinygrad.settings import ALLOW_TF32, BEAM, DEBUG, NOOPT
 from tinygrad.sharding import allreduce_bytes
 from tinygrad.text import highlighted
 from tinygrad.uop.args import CommInfo, Reduction
-from tinygrad.uop.known_orders import orders_kept
 from tinygrad.uop.ops import UOp, sym_infer
 
 LINKED_BYTES = 48 << 10
@@ -64,8 +61,7 @@ def get_runner(device: str, ast: UOp, *, is_aligned: bool = True) -> CompiledRun
     key = (kind, renderer, (NOOPT.value, ALLOW_TF32.value, BEAM.value), ast)
     found = _runners.get(key)
     if found is None:
-        with orders_kept():
-            spec = get_program(tuned(lower_kernel(ast), renderer, device), renderer)
+        spec = kernel_program(ast, renderer, device)
         if DEBUG >= 3:
             print(f"{spec.name}: {', '.join(spec.applied) or 'plain loops'}")
         if DEBUG >= 4:

@@ -35,7 +35,7 @@ def tuned(kernel: UOp, renderer: Renderer, device: str) -> UOp:
     if len(options) < 2:
         return kernel
     source = get_program(kernel, renderer).source
-    key = "\0".join([source, repr(renderer.target), str(BEAM.value)])
+    key = "\0".join([source, renderer.target.key, str(BEAM.value)])
     found = diskcache.get(TABLE, key) if CACHELEVEL else None
     names = {repr(option): option for option in options}
     name = None if found is None else found.decode()

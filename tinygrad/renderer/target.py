@@ -8,7 +8,7 @@ of kernels.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import ceildiv
@@ -78,6 +78,12 @@ class Target:
     """Whether one thread may begin copies of boxes of a tensor to shared memory."""
     matrix: tuple[MatrixInstruction, ...] = ()
     """The matrix instructions of a warp, the preferred ones first."""
+
+    @functools.cached_property
+    def key(self) -> str:
+        """Text that differs where the target does, and is the same in every process."""
+        known = sorted(map(repr, self.dtypes))
+        return repr([known if f.name == "dtypes" else getattr(self, f.name) for f in fields(self)])
 
     @property
     def has_threads(self) -> bool:

@@ -83,6 +83,11 @@ def observe_passes(observer: Observer) -> Iterator[None]:
         _observers.reset(token)
 
 
+def are_observed() -> bool:
+    """Whether passes are printed, verified or handed to an observer of this thread."""
+    return DEBUG >= 5 or bool(SPEC) or bool(_observers.get())
+
+
 def run_passes(passes: Sequence[Pass[C]], program: Any, context: C, subject: str = "") -> Any:
     """`program` after all of `passes`. DEBUG=5 prints the result of each.
 
