@@ -48,6 +48,32 @@ def first_step(count: int) -> Callable[[], float]:
     return measure
 
 
+def first_sort(length: int) -> Callable[[], float]:
+    """A benchmark of the CPU time of the first sort of a length, in ms."""
+    random = np.random.default_rng(0)
+    return first_run(
+        lambda ops, x, steps: x.sort()[0],
+        random.standard_normal(length).astype(np.float32),
+        1,
+    )
+
+
+def changing_number(steps: int) -> Callable[[], float]:
+    """A benchmark of the CPU time of a step whose learning rate is new each time, in ms."""
+
+    def measure() -> float:
+        w, gradient = (Tensor(np.ones((64, 64), np.float32)).realize() for _ in range(2))
+        rates = np.random.default_rng().uniform(0.1, 0.9, steps + 2)
+        for number, rate in enumerate(map(float, rates)):
+            if number == 2:
+                # the first two are compiled
+                start = time.process_time()
+            w = (w - rate * gradient).realize()
+        return (time.process_time() - start) * 1e3 / steps
+
+    return measure
+
+
 PROGRAMS: tuple[tuple[str, unrolled.Program, Array, int], ...] = (
     ("diffusion, 9 steps", unrolled.diffusion, array(256), 9),
     ("diffusion, 40 steps", unrolled.diffusion, array(256), 40),
@@ -72,5 +98,8 @@ BENCHMARKS = [
         )
         for name, program, value, steps in PROGRAMS
     ),
+    Benchmark("first run: sort of 1000", first_sort(1000), small=first_sort(300)),
+    Benchmark("first run: sort of 100000", first_sort(100_000), small=first_sort(300)),
+    Benchmark("a new learning rate", changing_number(200), small=changing_number(5)),
     Benchmark("first run: Adam, 5000 parameters", first_step(5000), small=first_step(50)),
 ]

@@ -9,6 +9,7 @@ import pytest
 
 from test.backend.ops.oracle import Array, arrays, compare, torch
 from tinygrad import Tensor, dtypes
+from tinygrad.execution.realize import compiled_kernels
 
 
 def stable_sort(x: Array, axis: int, descending: bool) -> tuple[Array, Array]:
@@ -26,7 +27,7 @@ def stable_sort(x: Array, axis: int, descending: bool) -> tuple[Array, Array]:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("length", [1, 2, 7, 100, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("length", [1, 2, 7, 100, 300])
 def test_sort_is_stable(length: int, descending: bool) -> None:
     random = np.random.default_rng(length)
     x = random.integers(0, max(2, length // 3), (3, length)).astype(np.float32)
@@ -40,6 +41,31 @@ def test_sort_is_stable(length: int, descending: bool) -> None:
         lambda x: torch.sort(x, dim=1, descending=descending, stable=True),
         gradient=False,
     )
+
+
+def test_a_step_of_a_network_is_one_kernel_in_all_stages() -> None:
+    compiled_kernels.clear()
+    values = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    np.testing.assert_array_equal(Tensor(values).sort()[0].numpy(), np.sort(values))
+    # ten steps in 55 places, keys, directions, and the gather
+    assert len(compiled_kernels) <= 15
+    compiled_kernels.clear()
+    np.testing.assert_array_equal(Tensor(values[:700]).sort()[0].numpy(), np.sort(values[:700]))
+    assert len(compiled_kernels) <= 5
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_sort_on_shards_of_any_axis(axis: int | None) -> None:
+    values = np.random.default_rng(0).standard_normal((4, 300)).astype(np.float32)
+    x = Tensor(values).shard(("CPU:1", "CPU:2"), axis=axis)
+    found, order = x.sort(1)
+    np.testing.assert_array_equal(found.numpy(), np.sort(values, 1))
+    np.testing.assert_array_equal(order.numpy(), np.argsort(values, 1, kind="stable"))
+
+
+def test_sort_of_what_has_no_device() -> None:
+    order = (Tensor.arange(300) * 7 % 300).argsort()
+    np.testing.assert_array_equal(order.numpy(), np.argsort(np.arange(300) * 7 % 300))
 
 
 def test_gradient_of_a_sort() -> None:

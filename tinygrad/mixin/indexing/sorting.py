@@ -17,7 +17,9 @@ from typing import Any, Self
 from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.mixin.indexing.gather import GatherMixin
+from tinygrad.sharding import Sharding
 from tinygrad.uop.arguments import integer_argument
+from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import shard_count, topk_moves_less
 from tinygrad.uop.sint import index_dtype
 
@@ -163,28 +165,39 @@ class SortingMixin(GatherMixin):
         values = x.pad(padding, value=last)
         # padding has the highest indices, so it is sorted after equal values
         order = self._positions_along(1 << stages)._broadcast_to(values.shape)
+        directions = values._stage_bits(stages)
         for stage in range(stages):
             for step in reversed(range(stage + 1)):
-                values, order = _exchange(values, order, stages, stage, step, descending)
+                values, order = _exchange(values, order, directions[stage], step, descending)
         return order.shrink_to(*(None for _ in self.shape[:-1]), n).cast(index_dtype(n))
+
+    def _stage_bits(self, stages: int) -> Self:
+        """For each stage of a network, the number with bit `stage + 1` alone, in memory beside this
+        tensor: so one kernel does a step of all stages, whatever the number.
+        """
+        layout = self.uop.device
+        device = layout.replicated() if isinstance(layout, Sharding) else layout
+        bits = self._new(UOp.const(index_dtype(2 << stages), 2), False)
+        numbers = self._positions_along(stages).cast(bits.dtype)
+        return self._new((bits << numbers).uop.copy_to_device(device), False).contiguous()
 
 
 def _exchange(
-    values: Any, order: Any, stages: int, stage: int, step: int, descending: bool
+    values: Any, order: Any, direction: Any, step: int, descending: bool
 ) -> tuple[Any, Any]:
     """One step of the network: compare and exchange elements whose positions differ in bit `step`;
-    in descending order where bit `stage + 1` of the position is set.
+    in descending order where the bit `direction` of the position is set.
     """
     shape = values.shape
-    cut = (*shape[:-1], 1 << (stages - step - 1), 2, 1 << step)
+    count = int(shape[-1]) >> (step + 1)
+    cut = (*shape[:-1], count, 2, 1 << step)
     v, o = values.reshape(cut), order.reshape(cut)
     # each element next to its partner
     pv, po = v.flip(-2), o.flip(-2)
     comes_later = (v < pv) if descending else (pv < v)
     after = comes_later | (v.eq(pv) & (po < o))
-    count = 1 << (stages - step - 1)
-    block = v.arange(count).reshape(count, 1, 1)
-    is_descending = ((block >> (stage - step)) & 1).ne(0)
+    start = v._positions_along(count).reshape(count, 1, 1) * (2 << step)
+    is_descending = (start.cast(direction.dtype) & direction).ne(0)
     second = v.arange(2).reshape(2, 1).ne(0)
     # the first of a pair keeps the earlier element, unless the block is descending
     swap = after.ne(second).ne(is_descending)
