@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import runpy
+import subprocess
 import sys
 
 import numpy as np
@@ -156,3 +157,19 @@ def test_symbolic_sums_and_products() -> None:
     n = Variable("n", 1, 9)
     assert n.usum(2, n).substitute({n: n.const_like(4)}).simplify().arg == 10
     assert n.uprod(2, 3).substitute({n: n.const_like(4)}).simplify().arg == 24
+
+
+def test_importing_the_package_loads_no_compiler_and_no_file_formats() -> None:
+    program = """
+import sys
+import tinygrad
+later = ("tinygrad.codegen", "tinygrad.schedule.pipeline", "tinygrad.nn.state",
+         "tinygrad.nn.datasets", "html.entities", "tarfile", "numpy", "llvmlite")
+print([name for name in later if name in sys.modules])
+print(tinygrad.nn.state.get_parameters(tinygrad.nn.Linear(2, 3))[0].shape)
+from tinygrad.nn import datasets
+print(datasets.mnist.__name__, hasattr(tinygrad.nn, "nothing"))
+"""
+    command = [sys.executable, "-c", program]
+    found = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert found.stdout.splitlines() == ["[]", "(3, 2)", "mnist False"], found.stderr

@@ -15,10 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tinygrad import diskcache
-from tinygrad.codegen import get_program
-from tinygrad.execution.tuning import tuned
 from tinygrad.renderer import ProgramSpec, Renderer
-from tinygrad.schedule.pipeline import lower_kernel
 from tinygrad.settings import ALLOW_TF32, BEAM, CACHELEVEL, NOOPT
 from tinygrad.uop.known_orders import orders_kept
 from tinygrad.uop.ops import UOp
@@ -39,11 +36,22 @@ def kernel_program(ast: UOp, renderer: Renderer, device: str) -> ProgramSpec:
         key = hashlib.sha256(repr(parts).encode() + ast.key).digest()
         if (kept := _read(key)) is not None:
             return kept
-    with orders_kept():
-        found = get_program(tuned(lower_kernel(ast), renderer, device), renderer)
+    found = generate_program(ast, renderer, device)
     if key is not None:
         diskcache.put(TABLE, key, pickle.dumps(found))
     return found
+
+
+def generate_program(ast: UOp, renderer: Renderer, device: str) -> ProgramSpec:
+    """The program of a kernel's tensor form, by code generation. It is imported here: a process
+    whose kernels are all kept needs none.
+    """
+    from tinygrad.codegen import get_program
+    from tinygrad.execution.tuning import tuned
+    from tinygrad.schedule.pipeline import lower_kernel
+
+    with orders_kept():
+        return get_program(tuned(lower_kernel(ast), renderer, device), renderer)
 
 
 def _read(key: bytes) -> ProgramSpec | None:

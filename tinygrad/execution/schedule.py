@@ -20,7 +20,6 @@ from tinygrad.execution.wire import current_wire
 from tinygrad.garbage import no_garbage
 from tinygrad.schedule.canonical import Canonical, canonicalize, lift_numbers
 from tinygrad.schedule.execution_plan import ExecutionPlan
-from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
 from tinygrad.settings import ALL2ALL, ALLREDUCE_CAST, RING, SCHEDULE_CACHE, SPLIT_REDUCEOP
 from tinygrad.sharding import Sharding, current_local_devices, current_topology
 from tinygrad.uop import GroupOp, Ops
@@ -163,6 +162,9 @@ def get_plan(sink: UOp, inputs: int) -> tuple[ExecutionPlan, dict[str, int]]:
 
 
 def _new_plan(sink: UOp, inputs: int) -> ExecutionPlan:
+    """A plan by the compiler, which is imported here: `import tinygrad` takes half the time."""
+    from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
+
     with orders_kept():
         return plan_graph(optimize_communication(sink), PlanOptions(inputs, Device.DEFAULT))
 

@@ -5,7 +5,9 @@ layer has no device; its tensors are created on the default device, and the owne
 them (`x.to_(device)`, `x.shard_(devices, axis)`).
 """
 
-from tinygrad.nn import datasets, optim, state
+from typing import TYPE_CHECKING, Any
+
+from tinygrad.nn import optim
 from tinygrad.nn.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
 from tinygrad.nn.linear import Embedding, Linear
 from tinygrad.nn.normalization import (
@@ -19,6 +21,9 @@ from tinygrad.nn.normalization import (
     RMSNorm,
 )
 from tinygrad.nn.recurrent import GRUCell, LSTMCell
+
+if TYPE_CHECKING:
+    from tinygrad.nn import datasets, state
 
 __all__ = [
     "BatchNorm",
@@ -41,3 +46,14 @@ __all__ = [
     "optim",
     "state",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # imported on first use: formats of files and downloads need many modules
+    if name == "datasets":
+        import tinygrad.nn.datasets as module
+    elif name == "state":
+        import tinygrad.nn.state as module  # type: ignore[no-redef]
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return module

@@ -17,9 +17,8 @@ program has a form of `uop/spec/`. `SPEC=1` verifies it, `DEBUG=5` prints it, an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
-from tinygrad.codegen import PASSES as CODEGEN
 from tinygrad.schedule.comm.gather_scattered import gather_scattered_values
 from tinygrad.schedule.comm.halo import sink_halo_copies
 from tinygrad.schedule.comm.merge_allreduces import merge_allreduces
@@ -125,7 +124,14 @@ INDEXING: tuple[Pass[None], ...] = (
     Pass("simplify indices", lambda kernel, _: simplify_kernel(kernel), KERNEL, KERNEL),
 )
 
-STAGES = (COMMUNICATION, LAYOUTS, GROUPING, INDEXING, CODEGEN)
+
+def stages() -> tuple[tuple[Pass[Any], ...], ...]:
+    """The passes of each stage, in order. Programs whose kernels are kept on disk need no code
+    generation, so it is imported where it is used.
+    """
+    from tinygrad.codegen import PASSES as CODEGEN
+
+    return COMMUNICATION, LAYOUTS, GROUPING, INDEXING, CODEGEN
 
 
 def optimize_communication(sink: UOp) -> UOp:

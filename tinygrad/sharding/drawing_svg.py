@@ -7,7 +7,6 @@ well-formed XML and has its own background, so that it is legible on any page.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
 
 from tinygrad.sharding.panels import Bounds, Cell, Panel
 
@@ -62,7 +61,7 @@ def svg(title: str, panels: Sequence[Panel], footer: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="sharding" role="img" '
         f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style>{page}{''.join(parts)}</svg>"
+        f"<title>{_escaped(title)}</title><style>{_STYLE}</style>{page}{''.join(parts)}</svg>"
     )
 
 
@@ -131,4 +130,15 @@ def _fill(device: int) -> str:
 def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
     if not text:
         return ""
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
+    return (
+        f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{_escaped(text)}</text>'
+    )
+
+
+def _escaped(text: str) -> str:
+    """Text as a part of a document. `html` names all entities, so it is imported where it is
+    used.
+    """
+    from html import escape
+
+    return escape(text)

@@ -14,7 +14,7 @@ from tinygrad import Device, Tensor
 from tinygrad.execution import programs
 from tinygrad.execution.realize import get_runner
 from tinygrad.execution.schedule import create_schedule
-from tinygrad.renderer import find_renderer
+from tinygrad.renderer import Renderer, find_renderer
 from tinygrad.settings import Context
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.passes import observe_passes
@@ -30,13 +30,13 @@ def empty_cache(tmp_path: Path) -> Iterator[None]:
 def generated(monkeypatch: pytest.MonkeyPatch) -> list[UOp]:
     """The kernels whose code is generated."""
     kernels: list[UOp] = []
-    original = programs.get_program
+    original = programs.generate_program
 
-    def generate(kernel: UOp, renderer: object) -> object:
-        kernels.append(kernel)
-        return original(kernel, renderer)  # type: ignore[arg-type]
+    def generate(ast: UOp, renderer: Renderer, device: str) -> object:
+        kernels.append(ast)
+        return original(ast, renderer, device)
 
-    monkeypatch.setattr(programs, "get_program", generate)
+    monkeypatch.setattr(programs, "generate_program", generate)
     return kernels
 
 

@@ -14,7 +14,7 @@ from tinygrad.execution.realize import get_runner
 from tinygrad.execution.schedule import create_schedule
 from tinygrad.renderer import Target, find_renderer
 from tinygrad.schedule.execution_plan import PLAN, KernelItem
-from tinygrad.schedule.pipeline import STAGES, PlanOptions, lower_kernel, plan_graph
+from tinygrad.schedule.pipeline import PlanOptions, lower_kernel, plan_graph, stages
 from tinygrad.settings import Context
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, BufferArg, KernelInfo, ParamArg, RangeArg, ReduceArg, UOp
@@ -30,6 +30,8 @@ from tinygrad.uop.spec import (
     Spec,
     SpecError,
 )
+
+STAGES = stages()
 
 x = UOp(Ops.BUFFER, dtypes.float32, (), BufferArg(-1, (4, 6), "CPU"))
 graph = UOp.sink((x + 1).reshape((24,)))

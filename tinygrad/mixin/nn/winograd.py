@@ -11,7 +11,6 @@ a constant matrix for both axes at once, so its gradient is a sum of products to
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Self
 
 from tinygrad.dtype import DType
@@ -27,11 +26,17 @@ OUTPUTS = 4
 TAPS = 3
 TILE = OUTPUTS + TAPS - 1
 
-Matrix = tuple[tuple[Fraction, ...], ...]
+Matrix = tuple[tuple[float, ...], ...]
 
 
 def _matrix(text: str) -> Matrix:
-    return tuple(tuple(Fraction(x) for x in row.split()) for row in text.split(";"))
+    """The rows of a text of fractions, rounded once."""
+    return tuple(tuple(map(_fraction, row.split())) for row in text.split(";"))
+
+
+def _fraction(text: str) -> float:
+    numerator, _, denominator = text.partition("/")
+    return int(numerator) / int(denominator or 1)
 
 
 # columns: positions of the input tile (image, weights, products); rows: of the transformed tile
@@ -50,7 +55,7 @@ def _constant_matrix(matrix: Matrix, dtype: DType) -> UOp:
     for i, value in enumerate(x for row in matrix for x in row):
         if value:
             here = position.eq(const_node(i, position.dtype))
-            node = here.where(const_node(float(value), dtype), node)
+            node = here.where(const_node(value, dtype), node)
     return node.reshape((rows, columns))
 
 

@@ -11,10 +11,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tinygrad.codegen.analysis.accesses import accessed_slots
-from tinygrad.codegen.analysis.ranges import FreeRanges
-from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
-from tinygrad.codegen.lower.reductions import lower_reductions
 from tinygrad.dtype import AddrSpace, dtypes
 from tinygrad.helpers import dedup
 from tinygrad.renderer import pointer_of
@@ -79,6 +75,8 @@ def bindings(sink: UOp) -> tuple[UOp, ...]:
 
 def written_slots(kernel: UOp) -> tuple[int, ...]:
     """The numbers of the arguments that a kernel graph writes."""
+    from tinygrad.codegen.analysis.accesses import accessed_slots
+
     return accessed_slots(kernel.toposort(), Ops.STORE)
 
 
@@ -305,6 +303,8 @@ class _CustomKernelLowering:
     def check_closed(self, stores: list[UOp]) -> None:
         if not any(pointer_of(s.src[0]).op is Ops.DEFINE_GLOBAL for s in stores):
             raise self.error("it stores to no placeholder; use C[i].store(value)")
+        from tinygrad.codegen.analysis.ranges import FreeRanges
+
         free = FreeRanges()
         for store in stores:
             still_open = sorted(free[store], key=lambda r: int(r.arg.index))
@@ -324,6 +324,9 @@ class _CustomKernelLowering:
 
     def check_order(self, kernel: UOp) -> None:
         """Raise if no order of loops satisfies every AFTER."""
+        from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
+        from tinygrad.codegen.lower.reductions import lower_reductions
+
         try:
             linearize(lower_reductions(kernel))
         except LoopOrderError as error:

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from tinygrad.schedule.pipeline import optimize_communication
 from tinygrad.sharding import Sharding
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.views import is_in_memory, movement_base
@@ -46,6 +45,8 @@ def values_to_compute(tensors: Sequence[TensorBase]) -> list[UOp]:
     gradients = _gradients_among(tensors) if _depth.get() else {}
     found = [x.uop for x in tensors if x not in gradients]
     if gradients:
+        from tinygrad.schedule.pipeline import optimize_communication
+
         exact = [_sum(map(_without_rounding, _split(x.uop))) for x in gradients]
         # sinks reductions over devices to the root
         nodes = optimize_communication(UOp.sink(*exact)).src
