@@ -56,6 +56,11 @@ def get(table: str, key: str | bytes) -> bytes | None:
     return None
 
 
+def has(table: str, key: str | bytes) -> bool:
+    """Whether something is stored under `key`, which may be damaged."""
+    return _entry_path(table, key).exists()
+
+
 def put(table: str, key: str | bytes, value: bytes) -> None:
     """Stores `value` under `key`. Errors of the file system are ignored."""
     with contextlib.suppress(OSError), atomic_write(_entry_path(table, key)) as file:

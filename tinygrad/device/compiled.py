@@ -57,6 +57,7 @@ class Compiled:
         *,
         target: Target | None = None,
         compiler: Callable[[str, bool], bytes] | None = None,
+        compiler_ahead: Callable[[str, bool], None] | None = None,
         runtime: Callable[[str, bytes], LoadedProgram] | None = None,
         replay: Callable[[], Any] | None = None,
         dtypes: frozenset[DType] = frozenset(),
@@ -71,6 +72,7 @@ class Compiled:
         self.is_host_source = is_host_source
         self._target = target
         self._compiler = compiler
+        self._compiler_ahead = compiler_ahead
         self._runtime = runtime
 
     @property
@@ -98,6 +100,11 @@ class Compiled:
         if self._compiler is None:
             raise DeviceError(f"{self.device} runs no kernels; move the tensor with .to('CPU')")
         return self._compiler(source, is_vectorized)
+
+    def compile_ahead(self, source: str, is_vectorized: bool = False) -> None:
+        """Begins to compile a kernel beside this process, if the device's compiler can."""
+        if self._compiler_ahead is not None:
+            self._compiler_ahead(source, is_vectorized)
 
     def runtime(self, name: str, code: bytes) -> LoadedProgram:
         """Loads the kernel `name` of `code`."""

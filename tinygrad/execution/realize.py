@@ -21,11 +21,11 @@ from tinygrad.execution.runner import CompiledRunner
 from tinygrad.execution.trace import Collective
 from tinygrad.execution.wire import RemoteMessage, current_wire
 from tinygrad.helpers import GlobalCounters, dedup
-from tinygrad.renderer import Renderer, find_renderer
+from tinygrad.renderer import ProgramSpec, Renderer, find_renderer
 from tinygrad.schedule.kernel.custom_kernel import written_slots
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph
 from tinygrad.settings import ALLOW_TF32, BEAM, DEBUG, NOOPT
-from tinygrad.sharding import allreduce_bytes
+from tinygrad.sharding import allreduce_bytes, current_local_devices
 from tinygrad.text import highlighted
 from tinygrad.uop.args import CommInfo, Reduction
 from tinygrad.uop.ops import UOp, sym_infer
@@ -33,6 +33,8 @@ from tinygrad.uop.ops import UOp, sym_infer
 LINKED_BYTES = 48 << 10
 """An estimate of the bytes of a kernel in this process, besides its nodes and its source: mapped
 code, and what the linker and Python keep for it. Measured: 41 KiB and 5 KiB."""
+FEW_KERNELS = 12
+"""Fewer are compiled by this process, before another one would have started."""
 RunnerKey: TypeAlias = tuple[str, Renderer, tuple[int, int, int], UOp]
 
 
@@ -50,18 +52,25 @@ compiled_kernels: deque[str] = deque(maxlen=1 << 16)
 """The names of the kernels that were compiled last; tests count these."""
 
 
-def get_runner(device: str, ast: UOp, *, is_aligned: bool = True) -> CompiledRunner:
-    """The compiled kernel of a tensor form, for all devices of the kind of `device`.
+def _runner_key(device: str, ast: UOp, is_aligned: bool = True) -> RunnerKey:
+    target = Device[device].target
+    renderer = find_renderer(target if is_aligned else replace(target, vector_bytes=1))
+    settings = NOOPT.value, ALLOW_TF32.value, BEAM.value
+    return device.partition(":")[0], renderer, settings, ast
+
+
+def get_runner(
+    device: str, ast: UOp, *, is_aligned: bool = True, spec: ProgramSpec | None = None
+) -> CompiledRunner:
+    """The compiled kernel of a tensor form, for all devices of the kind of `device`; `spec` is its
+    program if that is known.
 
     If not `is_aligned`, it accesses single elements only, so buffers may begin at any address.
     """
-    opened, kind = Device[device], device.partition(":")[0]
-    target = opened.target if is_aligned else replace(opened.target, vector_bytes=1)
-    renderer = find_renderer(target)
-    key = (kind, renderer, (NOOPT.value, ALLOW_TF32.value, BEAM.value), ast)
+    key = _runner_key(device, ast, is_aligned)
     found = _runners.get(key)
     if found is None:
-        spec = kernel_program(ast, renderer, device)
+        spec = spec or kernel_program(ast, key[1], device)
         if DEBUG >= 3:
             print(f"{spec.name}: {', '.join(spec.applied) or 'plain loops'}")
         if DEBUG >= 4:
@@ -264,8 +273,7 @@ def run_schedule(
     of some memory, one of `stored`, is overwritten.
     """
     ran: list[ScheduleItem] = [] if completed is None else completed
-    for item in schedule:
-        item.lower()
+    compile_items(schedule)
     try:
         for number, item in enumerate(schedule):
             if interrupts_kept.wants_end and _is_between(ran, schedule[number:], stored):
@@ -275,6 +283,31 @@ def run_schedule(
     finally:
         for capture in capturing()[-1:]:
             capture.items.extend(ran)
+
+
+def compile_items(schedule: Sequence[ScheduleItem]) -> None:
+    """Compile the kernels of a schedule, once. If there are many, worker processes compile some
+    while this one generates the code of others. Not in one of several processes: together they
+    would start too many.
+    """
+    missing: dict[RunnerKey, str] = {}
+    for item in schedule:
+        if isinstance(item, ExecItem) and item.runner is None:
+            key = _runner_key(item.device, item.ast)
+            if key not in missing and _runners.get(key) is None:
+                missing[key] = item.device
+    if len(missing) < FEW_KERNELS or not current_local_devices().is_all or DEBUG >= 3:
+        missing.clear()
+    specs = []
+    for key, device in missing.items():
+        spec = kernel_program(key[3], key[1], device)
+        Device[device].compile_ahead(spec.source, spec.is_vectorized)
+        specs.append(spec)
+    # workers begin with the first
+    for (key, device), spec in reversed(list(zip(missing.items(), specs, strict=True))):
+        get_runner(device, key[3], spec=spec)
+    for item in schedule:
+        item.lower()
 
 
 def _is_between(

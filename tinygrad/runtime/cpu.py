@@ -18,7 +18,13 @@ from tinygrad.renderer.host_cpu import host_target
 from tinygrad.renderer.target import LaunchShape
 from tinygrad.runtime.support.c_compiler import compile_c
 from tinygrad.runtime.support.host_memory import HostAllocator
-from tinygrad.runtime.support.llvm import DEFAULT_FLAGS, VECTORIZED_FLAGS, compile_llvm, link
+from tinygrad.runtime.support.llvm import (
+    DEFAULT_FLAGS,
+    VECTORIZED_FLAGS,
+    compile_llvm,
+    compile_llvm_ahead,
+    link,
+)
 from tinygrad.runtime.support.replay import Replay
 from tinygrad.runtime.support.worker_pool import worker_pool
 from tinygrad.settings import compiles_with_llvm
@@ -63,6 +69,10 @@ def _compile_llvm(source: str, is_vectorized: bool) -> bytes:
     return compile_llvm(source, VECTORIZED_FLAGS if is_vectorized else DEFAULT_FLAGS)
 
 
+def _compile_llvm_ahead(source: str, is_vectorized: bool) -> None:
+    compile_llvm_ahead(source, VECTORIZED_FLAGS if is_vectorized else DEFAULT_FLAGS)
+
+
 def _compile_c(source: str, is_vectorized: bool) -> bytes:
     return compile_c(source)
 
@@ -80,6 +90,7 @@ def open_device(name: str) -> Compiled:
         CPUAllocator(name),
         target=host_target("llvm" if is_llvm else "c"),
         compiler=_compile_llvm if is_llvm else _compile_c,
+        compiler_ahead=_compile_llvm_ahead if is_llvm else None,
         runtime=CPUProgram,
         replay=make_replay,
         dtypes=frozenset(dtypes.all),

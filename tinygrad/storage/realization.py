@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tinygrad.execution.buffers import bind_memory, storage_of, tokens_of
 from tinygrad.execution.interrupts import interrupts_kept
-from tinygrad.execution.realize import ScheduleItem, run_schedule
+from tinygrad.execution.realize import ScheduleItem, compile_items, run_schedule
 from tinygrad.execution.schedule import Schedule, Store, create_schedule
 from tinygrad.execution.versions import Memory, bases_of, owner_of
 from tinygrad.garbage import no_garbage
@@ -149,8 +149,7 @@ def schedule_all(tensors: Sequence[TensorBase]) -> tuple[list[ScheduleItem], dic
 def _run_writes(schedule: Schedule, completed: list[ScheduleItem]) -> None:
     """Run a schedule that overwrites memory. If that fails, put back what did not run."""
     items = schedule.items
-    for item in items:
-        item.lower()
+    compile_items(items)
     with interrupts_kept:
         undo = PutBack(schedule)
         released = _let_go(schedule)

@@ -25,6 +25,7 @@ from tinygrad.device import CompileError
 from tinygrad.renderer.host_cpu import host_cpu
 from tinygrad.runtime.support import native
 from tinygrad.runtime.support.address_space import require_headroom
+from tinygrad.runtime.support.compile_workers import compile_workers
 from tinygrad.settings import CACHELEVEL
 
 
@@ -103,18 +104,29 @@ def compile_llvm(source: str, flags: Flags = DEFAULT_FLAGS) -> bytes:
     Raises CompileError, which shows the offending line, if the text is not a valid module, and
     OutOfMemoryError if there is no address space left.
     """
-    if not CACHELEVEL:
-        return emit_object(source, flags)
-    passes = VECTORIZED_PASSES if flags.is_vectorized else ()
-    key = hashlib.sha256(
-        f"{host_target().key}|{flags}|{passes}|scalar stores|{source}".encode()
-    ).digest()
-    cached = diskcache.get("llvm", key)
+    key = _cache_key(source, flags)
+    cached = diskcache.get("llvm", key) if CACHELEVEL else None
     if cached is not None:
         return cached
-    code = emit_object(source, flags)
-    diskcache.put("llvm", key, code)
+    code = compile_workers.take(key) or emit_object(source, flags)
+    if CACHELEVEL:
+        diskcache.put("llvm", key, code)
     return code
+
+
+def compile_llvm_ahead(source: str, flags: Flags = DEFAULT_FLAGS) -> None:
+    """Lets a worker process compile what `compile_llvm` is going to be asked for, if that is not in
+    the disk cache.
+    """
+    key = _cache_key(source, flags)
+    if not (CACHELEVEL and diskcache.has("llvm", key)):
+        compile_workers.submit(key, emit_object, source, flags)
+
+
+def _cache_key(source: str, flags: Flags) -> bytes:
+    passes = VECTORIZED_PASSES if flags.is_vectorized else ()
+    text = f"{host_target().key}|{flags}|{passes}|scalar stores|{source}"
+    return hashlib.sha256(text.encode()).digest()
 
 
 def emit_object(source: str, flags: Flags = DEFAULT_FLAGS) -> bytes:
