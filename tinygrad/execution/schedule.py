@@ -183,8 +183,9 @@ def create_schedule(nodes: list[UOp], further: FurtherNodes | None = None) -> Sc
         canonical, lost = _with_further(wanted, further)
         sink = canonical.sink if canonical.sink.op is Ops.SINK else UOp.sink(canonical.sink)
         plan, numbers = get_plan(sink, len(canonical.buffers))
-        if numbers:
-            canonical = canonical._replace(values=canonical.values | numbers)
+    bound = canonical.values
+    if numbers:
+        canonical = canonical._replace(values=bound | numbers)
     stored = {node for node in canonical.buffers if node.memory is not None}
     binding = Binding(plan, canonical)
     if not plan.local.is_all:
@@ -211,7 +212,7 @@ def create_schedule(nodes: list[UOp], further: FurtherNodes | None = None) -> Sc
         outputs[node] = results[key]
     stores = _stores(canonical.assignments, outputs, stored)
     superseded = {node: outputs.pop(node) for node in lost}
-    return Schedule(items, outputs, canonical.values, stores, superseded)
+    return Schedule(items, outputs, bound, stores, superseded)
 
 
 def _with_further(wanted: list[UOp], further: FurtherNodes | None) -> tuple[Canonical, list[UOp]]:
