@@ -274,6 +274,12 @@ ALLOW_TF32 = ContextVar(
     0,
     "1 lets matrix units of GPUs round factors of float32 products to 11 significant bits.",
 )
+TC = ContextVar(
+    "TC",
+    1,
+    "0 computes products by multiply-adds, also where the device has matrix instructions: tensor "
+    "cores, or AMX and AVX512-BF16 of a CPU.",
+)
 TRANSCENDENTAL = ContextVar("TRANSCENDENTAL", 1, NO_EFFECT)
 SPLIT_REDUCEOP = ContextVar("SPLIT_REDUCEOP", 1, "1 splits large reductions into two kernels.")
 FUSE_OPTIM = ContextVar("FUSE_OPTIM", 0, "1 updates all parameters of an optimizer as one tensor.")
@@ -335,7 +341,7 @@ GRAPH_ONE_KERNEL IGNORE_BEAM_CACHE IGNORE_OOB JITBEAM JIT_DEVICE_ONLY MAX_KERNEL
 NO_MEMORY_PLANNER NV_CC NV_PTX PCONTIG PICKLE_BUFFERS PMC PRINT_MATCH_STATS QUANTIZE RANGEIFY
 REAL_SUBSTITUTE SQTT TC_OPT TRACK_MATCH_STATS TUPLE_ORDER USE_ATOMICS VALIDATE_WITH_CPU
 """
-_ON = "CAPTURING DEVECTORIZE LRU SCACHE TC TRACEMETA USE_TC"
+_ON = "CAPTURING DEVECTORIZE LRU SCACHE TRACEMETA USE_TC"
 
 COMPATIBLE: dict[str, int | str] = {
     **dict.fromkeys(_OFF.split(), 0),

@@ -24,7 +24,7 @@ from tinygrad.helpers import GlobalCounters, dedup
 from tinygrad.renderer import ProgramSpec, Renderer, find_renderer
 from tinygrad.schedule.kernel.custom_kernel import written_slots
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph
-from tinygrad.settings import ALLOW_TF32, BEAM, DEBUG, NOOPT
+from tinygrad.settings import ALLOW_TF32, BEAM, DEBUG, NOOPT, TC
 from tinygrad.sharding import allreduce_bytes, current_local_devices
 from tinygrad.text import highlighted
 from tinygrad.uop.args import CommInfo, Reduction
@@ -35,7 +35,7 @@ LINKED_BYTES = 48 << 10
 code, and what the linker and Python keep for it. Measured: 41 KiB and 5 KiB."""
 FEW_KERNELS = 12
 """Fewer are compiled by this process, before another one would have started."""
-RunnerKey: TypeAlias = tuple[str, Renderer, tuple[int, int, int], UOp]
+RunnerKey: TypeAlias = tuple[str, Renderer, tuple[int, int, int, int], UOp]
 
 
 def _runner_bytes(key: RunnerKey, runner: CompiledRunner) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import platform
 from dataclasses import dataclass
 
 from tinygrad.device import DeviceError
+from tinygrad.renderer.matrix_instruction import X86_FEATURES, MatrixInstruction
 from tinygrad.renderer.target import Target
 from tinygrad.settings import CPU_ARCH, thread_count
 
@@ -14,6 +17,8 @@ LEVELS = {"x86-64-v2": SSE_BYTES, "x86-64-v3": AVX2_BYTES, "x86-64-v4": AVX512_B
 """The vectors of the levels of x86-64, in bytes."""
 MASKED_ITEMSIZES = {SSE_BYTES: SSE_BYTES, AVX2_BYTES: 4, AVX512_BYTES: 1}
 """The smallest lanes that vectors of a width mask. SSE has no masks, so every lane is too small."""
+# Linux for x86-64: asks that the process may use the tile registers of AMX
+ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
 SCRATCH_BYTES = 1 << 20
 SCRATCH_ALIGNMENT = 64
 
@@ -27,8 +32,10 @@ def host_target(
 
 @functools.cache
 def _cpu_target(dialect: str, vector_bytes: int, threads: int) -> Target:
+    is_native = dialect == "llvm" and vector_bytes == host_cpu().vector_bytes
     return Target(
         dialect,
+        matrix=host_matrix_instructions() if is_native else (),
         threads=threads,
         vector_bytes=vector_bytes,
         vector_registers=vector_registers(vector_bytes),
@@ -74,6 +81,28 @@ def host_cpu() -> CPU:
             f"CPU_ARCH={level} is more than this machine's {name} has; leave it empty"
         )
     return CPU(level, "", LEVELS[level])
+
+
+@functools.cache
+def host_matrix_instructions() -> tuple[MatrixInstruction, ...]:
+    """The matrix instructions of this machine that LLVM compiles for, the preferred ones first. The
+    levels of CPU_ARCH have none.
+    """
+    features = host_cpu().features.split(",")
+    known = {x[1:] for x in features if x.startswith("+")}
+    found = [x for needed, x in X86_FEATURES if needed <= known]
+    if any(x.is_tile for x in found) and not _may_use_tiles():
+        found = [x for x in found if not x.is_tile]
+    return tuple(found)
+
+
+def _may_use_tiles() -> bool:
+    """Whether Linux lets this process, all of its threads, use tile registers: once asked, it
+    saves their 8 KB with the state of a thread that uses them.
+    """
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    return not ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
 
 
 def vector_registers(vector_bytes: int) -> int:

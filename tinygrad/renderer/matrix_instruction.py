@@ -1,4 +1,5 @@
-"""Matrix instructions: a warp multiplies small matrices that its lanes hold in registers.
+"""Matrix instructions: a warp multiplies small matrices that its lanes hold in registers. A thread
+of a CPU is a warp of one lane.
 
 Where an instruction reads its operands from shared memory, they lie there in panels of 128 bytes
 along the contiguous axis, of which 8 rows are swizzled (`SWIZZLE_BYTES`).
@@ -8,7 +9,8 @@ of shape `(m, n)`. Its lane maps tell which element each register of each lane h
 are linear over the bits of the lane and of the register, so a map is a list of steps, one a bit.
 
 Sources of the maps: the PTX ISA (sections "Matrix Fragments for mma" and "wgmma"), AMD's ISA guides
-of CDNA3 and RDNA3 and its matrix instruction calculator. Metal does not specify the map of
+of CDNA3 and RDNA3 and its matrix instruction calculator; Intel's Software Developer's Manual
+("Intel AMX Instruction Set Reference", VDPBF16PS). Metal does not specify the map of
 simdgroup matrices; the one here is what its hardware was observed to use.
 """
 
@@ -106,6 +108,8 @@ class MatrixInstruction:
     of several warps then, and the maps of the operands that it reads there are empty."""
     is_swapped: bool = False
     """Whether the function is given `b` and `a`, of which it computes the transpose of `c`."""
+    is_tile: bool = False
+    """Whether a CPU holds the matrices in tile registers, not in vectors."""
 
     @property
     def lanes(self) -> int:
@@ -340,6 +344,48 @@ def multiply_adds(dtype: DType, lanes: int = 32, pairs: bool = False) -> MatrixI
         LaneMap((*columns, *rows), (near, far)),
     )
 
+
+# ---- x86-64: one thread holds the matrices, four bytes of a row of `b` next to each other ----
+
+
+def _x86(
+    name: str, rows: int, operand: DType, accumulator: DType, is_tile: bool = False
+) -> MatrixInstruction:
+    """An instruction on `rows` rows of 16 sums: `a` is row-major, and the elements of `b` that are
+    neighbours along the reduction fill 4 bytes, of which neighbouring columns follow.
+    """
+    word = 4 // operand.itemsize
+    k = 64 // operand.itemsize if is_tile else word
+    rows_of = tuple((1 << i, 0) for i in range(rows.bit_length() - 1))
+    along = tuple((0, 1 << i) for i in range(k.bit_length() - 1))
+    near = word.bit_length() - 1
+    columns = tuple((0, 1 << i) for i in range(4))
+    b = LaneMap((), (*along[:near], *(step[::-1] for step in columns), *along[near:]))
+    return MatrixInstruction(
+        name,
+        rows,
+        16,
+        k,
+        operand,
+        accumulator,
+        LaneMap((), (*along, *rows_of)),
+        b.transposed(),
+        LaneMap((), (*columns, *rows_of)),
+        is_tile=is_tile,
+    )
+
+
+AMX_BF16 = _x86("tdpbf16ps", 16, dtypes.bfloat16, dtypes.float32, is_tile=True)
+AMX_INT8 = _x86("tdpbssd", 16, dtypes.int8, dtypes.int32, is_tile=True)
+AMX_UINT8 = _x86("tdpbuud", 16, dtypes.uint8, dtypes.int32, is_tile=True)
+DPBF16 = _x86("dpbf16ps", 1, dtypes.bfloat16, dtypes.float32)
+X86_FEATURES = (
+    (frozenset({"amx-tile", "amx-bf16"}), AMX_BF16),
+    (frozenset({"amx-tile", "amx-int8"}), AMX_INT8),
+    (frozenset({"amx-tile", "amx-int8"}), AMX_UINT8),
+    (frozenset({"avx512bf16"}), DPBF16),
+)
+"""The features that each instruction of x86-64 needs, as LLVM names them, the preferred first."""
 
 NVIDIA = (MMA_F16, MMA_BF16, MMA_TF32)
 CDNA_ARCHITECTURES = frozenset({"gfx90a", "gfx940", "gfx941", "gfx942", "gfx950"})

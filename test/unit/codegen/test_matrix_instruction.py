@@ -13,6 +13,7 @@ from tinygrad.renderer.matrix_instruction import (
     RDNA3,
     WGMMA,
     WGMMA_TF32,
+    X86_FEATURES,
     LaneMap,
     MatrixInstruction,
     matrix_instructions,
@@ -20,7 +21,8 @@ from tinygrad.renderer.matrix_instruction import (
 )
 
 MULTIPLY_ADDS = (multiply_adds(dtypes.float32), multiply_adds(dtypes.float32, lanes=64))
-ALL = (*NVIDIA, *CDNA, *RDNA3, *APPLE, *MULTIPLY_ADDS)
+X86 = tuple(x for _, x in X86_FEATURES)
+ALL = (*NVIDIA, *CDNA, *RDNA3, *APPLE, *X86, *MULTIPLY_ADDS)
 NAMES = [x.name or f"multiply_adds_{x.lanes}" for x in ALL]
 
 

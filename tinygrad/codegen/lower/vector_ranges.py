@@ -88,7 +88,8 @@ class _Expansion:
 
     def elementwise(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
         count = max((x.dtype.count for x in src), default=1)
-        if count == 1:
+        if count == 1 or self.lanes_axis(u) is None:
+            # of a vector that is none of lanes, every node states its dtype
             return u.with_sources(src)
         if u.dtype is dtypes.index or any(x.dtype is dtypes.index for x in u.src):
             return self.index_arithmetic(u, src, count)

@@ -71,16 +71,18 @@ def below_casts(node: UOp) -> UOp:
     return node
 
 
-def summed_product(reduce: UOp) -> UOp | None:
-    """The product of floats, possibly converted, that a REDUCE sums; None for any other REDUCE."""
+def summed_product(reduce: UOp, integers: bool = False) -> UOp | None:
+    """The product of floats, possibly converted, that a REDUCE sums, or of `integers`; None for any
+    other REDUCE.
+    """
     product = below_casts(reduce.src[0])
     if reduce.arg is not Ops.ADD or product.op is not Ops.MUL:
         return None
-    return product if dtypes.is_float(product.dtype) else None
+    return product if integers or dtypes.is_float(product.dtype) else None
 
 
-def find_contraction(nest: Nest) -> Contraction | None:
-    """The contraction of a nest with one store, or None."""
+def find_contraction(nest: Nest, integers: bool = False) -> Contraction | None:
+    """The contraction of a nest with one store, of floats or also of `integers`, or None."""
     if len(nest.stores) != 1:
         return None
     store = nest.stores[0]
@@ -94,7 +96,7 @@ def find_contraction(nest: Nest) -> Contraction | None:
     axes: tuple[list[UOp], list[UOp]] = ([], [])
     sums: list[SumOfProducts] = []
     for reduce in reduces:
-        product = summed_product(reduce)
+        product = summed_product(reduce, integers)
         if product is None or reductions_of(product):
             return None
         if not free[reduce].difference(outside).issubset(loops):

@@ -18,6 +18,7 @@ from tinygrad.codegen.optimize.chain.match import join_statistics, outermost_red
 from tinygrad.codegen.optimize.lanes.streaming import stream_rows
 from tinygrad.codegen.optimize.lanes.vectorize import vectorize_nest
 from tinygrad.codegen.optimize.nest import Nest
+from tinygrad.codegen.optimize.product.matrix_units import tile_matrix_product
 from tinygrad.codegen.optimize.product.micro_kernel import tile_contraction
 from tinygrad.codegen.optimize.threads.elementwise import BLOCK_THREADS, map_elements
 from tinygrad.codegen.optimize.threads.product.block_product import tile_block_product
@@ -47,6 +48,7 @@ def vectorize_and_parallelize(nest: Nest) -> bool:
 
 STRATEGIES: tuple[Callable[[Nest], bool], ...] = (
     tile_chain,
+    tile_matrix_product,
     tile_contraction,
     stream_rows,
     vectorize_and_parallelize,

@@ -21,6 +21,7 @@ from tinygrad.renderer.llvm.arithmetic import (
     write_reduce,
     write_vectorize,
 )
+from tinygrad.renderer.llvm.matrix import tile_loads, write_product, write_tile_load
 from tinygrad.renderer.llvm.memory import write_array, write_index, write_load, write_store
 from tinygrad.renderer.llvm.types import SCALARS, literal, value_type
 from tinygrad.renderer.llvm.writer import Writer, grid_bounds
@@ -43,8 +44,9 @@ class LLVMRenderer(Renderer):
             writer.names[u] = f"%data{u.arg}"
         for i, u in enumerate(variables):
             writer.names[u] = f"%value{i}"
+        tiles = tile_loads(linear)
         for u in linear:
-            write = _WRITERS.get(u.op)
+            write = write_tile_load if u in tiles else _WRITERS.get(u.op)
             if write is not None:
                 write(writer, u)
             elif u.op in GroupOp.ALU:
@@ -161,4 +163,5 @@ _WRITERS: dict[Ops, Callable[[Writer, UOp], None]] = {
     Ops.VECTORIZE: write_vectorize,
     Ops.GEP: write_lanes,
     Ops.REDUCE: write_reduce,
+    Ops.MMA: write_product,
 }

@@ -46,6 +46,8 @@ class Writer:
     loop_tags: list[str] = field(default_factory=list)
     loops: dict[UOp, OpenLoop] = field(default_factory=dict)
     branches: dict[UOp, str] = field(default_factory=dict)
+    tiles: dict[UOp, str] = field(default_factory=dict)
+    """The tile registers that hold a node besides its vector."""
     count: int = 0
 
     def __post_init__(self) -> None:

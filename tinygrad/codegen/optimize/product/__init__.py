@@ -2,6 +2,7 @@
 
 Before: a nest that is one `Contraction`. After: packed panels, register tiles and lanes.
 
+    matrix_units.py        multiplies narrow numbers by matrix instructions, as AMX
     phases.py              splits loops of which operands take quotients
     micro_kernel.py        tiles a contraction, with
     tiling.py                  the tile, chosen by a cost model

@@ -15,7 +15,7 @@ from tinygrad.codegen.optimize.threads.product.bulk_source import BulkSource, fi
 from tinygrad.codegen.optimize.threads.product.flat_axis import FlatAxis, contiguous_width, flatten
 from tinygrad.dtype import dtypes
 from tinygrad.renderer.matrix_instruction import MatrixInstruction, multiply_adds
-from tinygrad.settings import ALLOW_TF32
+from tinygrad.settings import ALLOW_TF32, TC
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -28,7 +28,7 @@ MIN_LANES = 32
 def find_product(nest: Nest) -> Product | None:
     """The nest as one matrix product, large enough for tiles, or None."""
     found = find_contraction(nest)
-    product = None if found is None else _find_product(found)
+    product = None if found is None else as_product(found)
     if product is None or min(product.size.rows, product.size.columns) < MIN_SIDE:
         return None
     return product if product.size.depth >= MIN_DEPTH else None
@@ -65,29 +65,33 @@ class Product:
         self, known: tuple[MatrixInstruction, ...], warp: int
     ) -> tuple[MatrixInstruction, ...]:
         """What can compute the product: matrix instructions if there are, else multiply-adds."""
+        # lanes that exchange nothing need no warp
+        return self.usable(known) or (multiply_adds(self.reduce.dtype, max(warp, MIN_LANES)),)
+
+    def usable(self, known: tuple[MatrixInstruction, ...]) -> tuple[MatrixInstruction, ...]:
+        """The matrix instructions that can compute the product, none with TC=0."""
         sources = {unconverted(x).dtype for x in self.operands}
-        usable = tuple(
+        return tuple(
             x
             for x in known
-            if sources == {x.operand}
+            if TC
+            and sources == {x.operand}
             and x.accumulator is self.reduce.dtype
             and (ALLOW_TF32 or not x.rounds_operands)
             and (x.held_side is None or x.orders == self._orders())
         )
-        # lanes that exchange nothing need no warp
-        return usable or (multiply_adds(self.reduce.dtype, max(warp, MIN_LANES)),)
 
     def _orders(self) -> tuple[bool, ...]:
         """Whether each operand that hardware copies is contiguous along the reduction."""
         return tuple(x is not None and x.loops[0] in self.reduction.loops for x in self.sources())
 
 
-def _find_product(found: Contraction) -> Product | None:
+def as_product(found: Contraction) -> Product | None:
     """The contraction as a matrix product, or None if its sizes do not allow it."""
     if found.is_inner or len(found.sums) > 1:
         return None
     reduce, operands = found.sums[0].reduce, found.sums[0].operands
-    if reduce.dtype not in {dtypes.float32, dtypes.float64}:
+    if reduce.dtype not in {dtypes.float32, dtypes.float64, dtypes.int32}:
         return None
     free = found.free
     address = found.store.src[0]
@@ -112,6 +116,9 @@ def _find_product(found: Contraction) -> Product | None:
 
 
 def unconverted(operand: UOp) -> UOp:
-    """The operand before a conversion from a narrow float, which matrix instructions do."""
-    is_wide = operand.op is Ops.CAST and operand.dtype is dtypes.float32
-    return operand.src[0] if is_wide and operand.src[0].dtype.itemsize == 2 else operand
+    """The operand before a conversion from a narrow number, which matrix instructions do."""
+    if operand.op is Ops.CAST:
+        nbytes = {dtypes.float32: 2, dtypes.int32: 1}.get(operand.dtype)
+        if operand.src[0].dtype.itemsize == nbytes:
+            return operand.src[0]
+    return operand

@@ -1,0 +1,163 @@
+"""Products of narrow numbers by matrix instructions of a CPU, against float64 and int64."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tinygrad import Context, Device, Tensor, dtypes
+from tinygrad.codegen.optimize.product.matrix_units import MAX_DEPTH_BYTES
+from tinygrad.renderer.host_cpu import host_matrix_instructions
+from tinygrad.renderer.matrix_instruction import MatrixInstruction
+
+KNOWN = host_matrix_instructions()
+FLOATS = [x for x in KNOWN if x.operand is dtypes.bfloat16]
+INTEGERS = [x for x in KNOWN if dtypes.is_int(x.operand)]
+LAYOUTS = ("NN", "NT", "TN", "TT")
+SIZES = [(16, 16, 32), (33, 75, 99), (130, 40, 2 * MAX_DEPTH_BYTES + 70)]
+pytestmark = pytest.mark.skipif(
+    not KNOWN or Device.DEFAULT != "CPU", reason="this machine has no matrix instructions"
+)
+
+
+@pytest.fixture(params=FLOATS, ids=lambda x: x.name)
+def bfloat16_instruction(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MatrixInstruction]:
+    with_only(request.param, monkeypatch)
+    yield request.param
+
+
+def with_only(x: MatrixInstruction, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let kernels use one matrix instruction."""
+    device = Device["CPU"]
+    monkeypatch.setattr(device, "_target", replace(device.target, matrix=(x,)))
+
+
+def operands(
+    layout: str, rows: int, columns: int, depth: int, dtype: dtypes.DType
+) -> tuple[Tensor, Tensor]:
+    """Random matrices (rows, depth) and (depth, columns), of which "T" lie transposed in memory."""
+    rng = np.random.default_rng(rows + columns + depth)
+    found = []
+    for letter, (m, n) in zip(layout, ((rows, depth), (depth, columns)), strict=True):
+        shape = (m, n) if letter == "N" else (n, m)
+        if dtypes.is_int(dtype):
+            low, high = int(dtypes.min(dtype)), int(dtypes.max(dtype))
+            x = Tensor(rng.integers(low, high, shape, endpoint=True), dtype=dtype).realize()
+        else:
+            x = Tensor(rng.standard_normal(shape), dtype=dtype).realize()
+        found.append(x if letter == "N" else x.T)
+    return found[0], found[1]
+
+
+def float64(x: Tensor) -> np.ndarray:
+    return x.cast(dtypes.float64).numpy()
+
+
+def assert_close(result: Tensor, a: Tensor, b: Tensor) -> None:
+    """Products of bfloat16 numbers are exact in float32, and each sum rounds once for each."""
+    x, y = float64(a), float64(b)
+    bound = x.shape[-1] * 2.0**-24 * (np.abs(x) @ np.abs(y))
+    assert result.dtype is dtypes.float32
+    assert np.all(np.abs(float64(result) - x @ y) <= bound)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_bfloat16_products_are_exact_and_summed_in_float32(size, layout, bfloat16_instruction):
+    a, b = operands(layout, *size, dtypes.bfloat16)
+    assert_close(a.matmul(b, dtype=dtypes.float32), a, b)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("x", INTEGERS, ids=lambda x: x.name)
+def test_integer_products_are_exact(x, size, layout, monkeypatch):
+    with_only(x, monkeypatch)
+    a, b = operands(layout, *size, x.operand)
+    result = a.matmul(b, dtype=dtypes.int32)
+    exact = a.numpy().astype("i8") @ b.numpy().astype("i8")
+    np.testing.assert_array_equal(result.numpy(), exact)
+
+
+def test_products_are_computed_by_the_instruction(bfloat16_instruction, capsys):
+    a, b = operands("NN", 48, 80, 96, dtypes.bfloat16)
+    with Context(DEBUG=3):
+        (a @ b).realize()
+    assert f"{bfloat16_instruction.name} in blocks of" in capsys.readouterr().out
+
+
+def test_tc_0_computes_products_by_multiply_adds(bfloat16_instruction, capsys):
+    a, b = operands("NN", 48, 81, 96, dtypes.bfloat16)
+    with Context(DEBUG=3, TC=0):
+        (a @ b).realize()
+    assert bfloat16_instruction.name not in capsys.readouterr().out
+
+
+def test_what_is_computed_from_a_product_is_fused(bfloat16_instruction):
+    a, b = operands("NT", 70, 50, 64, dtypes.bfloat16)
+    bias = Tensor(np.arange(50, dtype="f4") / 8, dtype=dtypes.bfloat16).realize()
+    result = ((a * 2).relu() @ b + bias).relu()
+    product = np.maximum(float64(a) * 2, 0) @ float64(b)
+    total = product + float64(bias)
+    # the product and the sum are rounded
+    bound = 2.0**-8 * (np.abs(product) + np.abs(total))
+    assert np.all(np.abs(float64(result) - np.maximum(total, 0)) <= bound)
+
+
+def test_batches_and_windows_are_products(bfloat16_instruction):
+    rng = np.random.default_rng(0)
+    a, b = (
+        Tensor(rng.standard_normal(s), dtype=dtypes.bfloat16).realize()
+        for s in ((3, 2, 40, 64), (3, 1, 64, 48))
+    )
+    assert_close(a.matmul(b, dtype=dtypes.float32), a, b)
+    x, w = (
+        Tensor(rng.standard_normal(s), dtype=dtypes.bfloat16).realize()
+        for s in ((2, 32, 20, 20), (256, 32, 3, 3))
+    )
+    with Context(TC=0):
+        exact = float64(x.cast(dtypes.float64).conv2d(w.cast(dtypes.float64), padding=1))
+    np.testing.assert_allclose(float64(x.conv2d(w, padding=1)), exact, 2.0**-8, 2.0**-4)
+
+
+def test_infinities_and_nan_stay_in_their_rows_and_columns(bfloat16_instruction):
+    a, b = (x.numpy().copy() for x in operands("NN", 33, 35, 70, dtypes.float32))
+    a[3, 5], a[7, 9], b[69, 34] = np.inf, np.nan, -np.inf
+    x, y = (Tensor(v, dtype=dtypes.bfloat16).realize() for v in (a, b))
+    with np.errstate(invalid="ignore"):
+        exact = float64(x) @ float64(y)
+    result = float64(x.matmul(y, dtype=dtypes.float32))
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(exact))
+    np.testing.assert_array_equal(np.isinf(result), np.isinf(exact))
+    np.testing.assert_array_equal(np.sign(result[np.isinf(exact)]), np.sign(exact[np.isinf(exact)]))
+
+
+def test_subnormal_factors_and_sums_are_zero_with_instructions_alone(bfloat16_instruction):
+    factor, small = Tensor.full((16, 32), 2.0**-130), Tensor.full((16, 32), 2.0**-70)
+    one, half = Tensor.full((32, 16), 1.0), Tensor.full((32, 16), 2.0**-70)
+    for a, b, exact in ((factor, one, 2.0**-125), (small, half, 2.0**-135)):
+        x, y = (v.cast(dtypes.bfloat16).contiguous().realize() for v in (a, b))
+        assert set(x.matmul(y, dtype=dtypes.float32).numpy().flat) == {0.0}
+        with Context(TC=0):
+            assert set(x.matmul(y, dtype=dtypes.float32).numpy().flat) == {exact}
+
+
+@pytest.mark.slow
+def test_a_level_of_x86_64_has_no_matrix_instructions():
+    code = "from tinygrad.renderer.host_cpu import host_target; print(host_target().matrix)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        env={**os.environ, "CPU_ARCH": "x86-64-v3"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == "()"
