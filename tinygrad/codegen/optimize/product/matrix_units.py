@@ -15,7 +15,8 @@ target multiplies. After, for blocks of rows, columns and the reduction:
                     sums[tile] = c[...]
         for row: for column: store(f(sums[row, column]))
 
-If there is one block of the reduction, a tile is stored at once, and `sums` are those of one tile.
+If there is one block of the reduction, `sums` are those of the rows that are packed together. Rows
+are stored as a whole, since a processor prefetches along them.
 
 Operands and sums are packed in cells of 16 x 16 words of 4 bytes, in scratch memory. A word of `a`
 or `b` has 2 or 4 neighbours along the reduction. A row of a cell is a row of `a`, with the words
@@ -362,6 +363,7 @@ class _MatrixProduct:
         steps = ceildiv(product.size.depth, tile.depth)
         # the sums of the whole block are kept between the blocks of the reduction
         self.keeps_sums = steps > 1
+        self.sum_rows = tile.rows if self.keeps_sums else tile.packed
         self.step_loops = (self.factory.new(steps, AxisType.REDUCE),) if self.keeps_sums else ()
         self.packed_rows = self.factory.new(tile.rows // tile.packed, AxisType.LOOP)
         height, width = tile.repeats[0] * x.m, tile.repeats[1] * x.n
@@ -400,11 +402,11 @@ class _MatrixProduct:
     def accumulate(self) -> UOp:
         """The memory of the sums, after all of them are added."""
         x, tile = self.instruction, self.tile
-        rows, columns = self.sums_shape()
-        sums = _Packed.array(x.accumulator, rows * columns, self.factory.number())
+        size = self.sum_rows * tile.columns
+        sums = _Packed.array(x.accumulator, size, self.factory.number())
         sums = current = sums.after(*self.grid)
         if self.keeps_sums:
-            cleared = self.factory.new(rows * columns // SIDE, AxisType.LOOP)
+            cleared = self.factory.new(size // SIDE, AxisType.LOOP)
             zero = UOp.const(x.accumulator.vec(SIDE), 0)
             current = sums.after(sums.index(cleared * SIDE).store(zero, cleared), *self.step_loops)
         deep = index_const(0)
@@ -415,13 +417,6 @@ class _MatrixProduct:
         first = self.row_block * tile.rows + self.packed_rows * tile.packed
         a = self.packed[0].fill((first, deep), (*context, self.packed_rows))
         return sums.after(*self.multiply(a, b, current))
-
-    def sums_shape(self) -> tuple[int, int]:
-        """The rows and columns whose sums are in memory."""
-        tile, x = self.tile, self.instruction
-        if self.keeps_sums:
-            return tile.rows, tile.columns
-        return max(SIDE, tile.repeats[0] * x.m), tile.repeats[1] * x.n
 
     def multiply(self, a: UOp, b: UOp, sums: UOp) -> Iterator[UOp]:
         """The stores of the sums of a tile, after the products of a block are added to them."""
@@ -439,8 +434,9 @@ class _MatrixProduct:
         )
         fragment = x.accumulator.vec(x.c.count)
         pointer = x.accumulator.ptr(x.c.count, AddrSpace.REG)
+        first = self.packed_rows * tile.packed if self.keeps_sums else index_const(0)
         for i, j in itertools.product(*map(range, tile.repeats)):
-            place = sums.index(self.sum_index(*self.origin(i * x.m, j * x.n)))
+            place = sums.index(self.sum_index(first + rows[i], columns[j]))
             register = UOp(Ops.DEFINE_REG, pointer, (), self.factory.number())
             if self.keeps_sums:
                 start = place.load(dtype=fragment)
@@ -451,45 +447,30 @@ class _MatrixProduct:
             at = register.after(begin, step).index(index_const(0))
             total = UOp(Ops.MMA, fragment, (left[i], right[j], at.load(dtype=fragment)), x)
             done = register.after(at.store(total, step)).index(index_const(0))
-            loops = (*self.step_loops, *self.tile_loops) if self.keeps_sums else ()
+            loops = self.tile_loops if self.keeps_sums else self.tile_loops[1:]
+            loops = (*self.step_loops, *loops)
             yield place.store(done.load(dtype=fragment), *loops)
 
-    def origin(self, row: UOp | int, column: UOp | int) -> tuple[UOp, UOp]:
-        """The row and the column of the sums in memory at a row and a column of a tile."""
-        x, tile = self.instruction, self.tile
-        if not self.keeps_sums:
-            return index_const(0) + row, index_const(0) + column
-        first = self.packed_rows * tile.packed + self.row * (tile.repeats[0] * x.m)
-        return first + row, self.column * (tile.repeats[1] * x.n) + column
-
     def sum_index(self, row: UOp, column: UOp) -> UOp:
-        """Where the sum of a row and a column is, both of those in memory."""
+        """Where the sum of a row and a column is, both counted from the first in memory."""
         row_cell, row = divided(row, SIDE)
         column_cell, column = divided(column, SIDE)
-        cell = row_cell * (self.sums_shape()[1] // SIDE) + column_cell
+        cell = row_cell * (self.tile.columns // SIDE) + column_cell
         return collect(cell * CELL + row * SIDE + column)
 
     def store(self, sums: UOp) -> UOp:
-        """The store of the block, or of a tile."""
+        """The store of the rows whose sums are in memory, each as a whole."""
         product, tile, x = self.product, self.tile, self.instruction
-        shape = self.sums_shape()
-        if self.keeps_sums:
-            first: tuple[UOp | int, UOp | int] = (0, 0)
-        else:
-            shape = tile.repeats[0] * x.m, shape[1]
-            first = (
-                self.packed_rows * tile.packed + self.row * shape[0],
-                self.column * shape[1],
-            )
-        row = self.factory.new(shape[0], AxisType.LOOP)
-        cell = self.factory.new(shape[1] // SIDE, AxisType.LOOP)
+        row = self.factory.new(self.sum_rows, AxisType.LOOP)
+        cell = self.factory.new(tile.columns // SIDE, AxisType.LOOP)
         lane = self.factory.new(SIDE, AxisType.VECTOR)
-        own = (row, cell, lane) if self.keeps_sums else (*self.tile_loops, row, cell, lane)
         column = cell * SIDE + lane
+        own = (row, cell, lane) if self.keeps_sums else (self.packed_rows, row, cell, lane)
+        first = index_const(0) if self.keeps_sums else self.packed_rows * tile.packed
         held = sums.index(self.sum_index(row, column)).load(dtype=x.accumulator)
         numbers = (
-            self.row_block * tile.rows + first[0] + row,
-            self.column_block * tile.columns + first[1] + column,
+            self.row_block * tile.rows + first + row,
+            self.column_block * tile.columns + column,
         )
         axes, lengths = (product.rows, product.columns), (tile.rows, tile.columns)
         condition: UOp | None = None
