@@ -60,12 +60,13 @@ MIN_SIDE = 16
 MIN_DEPTH = 32
 # times that an element is used, below which it does not pay to gather it into a cell
 MIN_USES_OF_GATHERED = 256
-# upper bounds of the bytes of a block along the reduction, of the packed columns, and of the rows
-# and columns whose sums are kept between the blocks of a reduction; all in the second-level cache
-MAX_DEPTH_BYTES = 2048
+# the bytes of a reduction that is one block, and of the blocks of a longer one, at most; of the
+# packed columns; the columns of a block, and its rows and columns whose sums are kept between the
+# blocks of a reduction. All of a block stays in the second-level cache.
+MAX_DEPTH_BYTES, BLOCK_DEPTH_BYTES = 1 << 12, 1 << 10
 MAX_PANEL_BYTES = 1 << 20
 MAX_COLUMNS = 512
-MAX_SUMS = 256, 256
+MAX_SUMS = 512, 512
 # rows that are packed together, whose memory is contiguous along the reduction, or across it
 PACKED_ALONG, PACKED_ACROSS = 32, 128
 # instructions of a tile along the rows and the columns: their sums are independent, so that none
@@ -155,7 +156,8 @@ def choose_tile(product: Product, x: MatrixInstruction, target: Target, along: b
     is whether the rows are contiguous along the reduction.
     """
     size, itemsize = product.size, x.operand.itemsize
-    steps = ceildiv(size.depth * itemsize, MAX_DEPTH_BYTES)
+    nbytes = size.depth * itemsize
+    steps = 1 if nbytes <= MAX_DEPTH_BYTES else ceildiv(nbytes, BLOCK_DEPTH_BYTES)
     depth = round_up(ceildiv(size.depth, steps), SIDE * WORD_BYTES // itemsize)
     packed = PACKED_ALONG if along else PACKED_ACROSS
     packed = min(packed, round_up(size.rows, PACKED_ALONG))
