@@ -110,6 +110,8 @@ class MatrixInstruction:
     """Whether the function is given `b` and `a`, of which it computes the transpose of `c`."""
     is_tile: bool = False
     """Whether a CPU holds the matrices in tile registers, not in vectors."""
+    parts: int = 1
+    """The products that add up to a product of operands, which are cut into narrower numbers."""
 
     @property
     def lanes(self) -> int:
@@ -378,9 +380,12 @@ def _x86(
 AMX_BF16 = _x86("tdpbf16ps", 16, dtypes.bfloat16, dtypes.float32, is_tile=True)
 AMX_INT8 = _x86("tdpbssd", 16, dtypes.int8, dtypes.int32, is_tile=True)
 AMX_UINT8 = _x86("tdpbuud", 16, dtypes.uint8, dtypes.int32, is_tile=True)
+AMX_F16 = replace(AMX_BF16, operand=dtypes.float16, parts=4)
+"""A float16 number is the sum of two bfloat16 numbers."""
 DPBF16 = _x86("dpbf16ps", 1, dtypes.bfloat16, dtypes.float32)
 X86_FEATURES = (
     (frozenset({"amx-tile", "amx-bf16"}), AMX_BF16),
+    (frozenset({"amx-tile", "amx-bf16"}), AMX_F16),
     (frozenset({"amx-tile", "amx-int8"}), AMX_INT8),
     (frozenset({"amx-tile", "amx-int8"}), AMX_UINT8),
     (frozenset({"avx512bf16"}), DPBF16),

@@ -17,7 +17,7 @@ from tinygrad.renderer.host_cpu import host_matrix_instructions
 from tinygrad.renderer.matrix_instruction import MatrixInstruction
 
 KNOWN = host_matrix_instructions()
-FLOATS = [x for x in KNOWN if x.operand is dtypes.bfloat16]
+FLOATS = [x for x in KNOWN if dtypes.is_float(x.operand)]
 INTEGERS = [x for x in KNOWN if dtypes.is_int(x.operand)]
 LAYOUTS = ("NN", "NT", "TN", "TT")
 SIZES = [(16, 16, 32), (33, 75, 99), (130, 40, MAX_DEPTH_BYTES + 70)]
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=FLOATS, ids=lambda x: x.name)
-def bfloat16_instruction(
+@pytest.fixture(params=FLOATS, ids=lambda x: f"{x.name}_{x.operand.name}")
+def instruction(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[MatrixInstruction]:
     with_only(request.param, monkeypatch)
@@ -62,17 +62,19 @@ def float64(x: Tensor) -> np.ndarray:
 
 
 def assert_close(result: Tensor, a: Tensor, b: Tensor) -> None:
-    """Products of bfloat16 numbers are exact in float32, and each sum rounds once for each."""
+    """Products are exact in float32, and a sum rounds once for each. Those of float16 numbers are
+    added in parts, whose magnitudes add up to 1 + 2**-7 times that of the product.
+    """
     x, y = float64(a), float64(b)
-    bound = x.shape[-1] * 2.0**-24 * (np.abs(x) @ np.abs(y))
+    bound = (1 + 2.0**-7) * x.shape[-1] * 2.0**-24 * (np.abs(x) @ np.abs(y))
     assert result.dtype is dtypes.float32
     assert np.all(np.abs(float64(result) - x @ y) <= bound)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_bfloat16_products_are_exact_and_summed_in_float32(size, layout, bfloat16_instruction):
-    a, b = operands(layout, *size, dtypes.bfloat16)
+def test_products_are_exact_and_summed_in_float32(size, layout, instruction):
+    a, b = operands(layout, *size, instruction.operand)
     assert_close(a.matmul(b, dtype=dtypes.float32), a, b)
 
 
@@ -87,22 +89,22 @@ def test_integer_products_are_exact(x, size, layout, monkeypatch):
     np.testing.assert_array_equal(result.numpy(), exact)
 
 
-def test_products_are_computed_by_the_instruction(bfloat16_instruction, capsys):
-    a, b = operands("NN", 48, 80, 96, dtypes.bfloat16)
+def test_products_are_computed_by_the_instruction(instruction, capsys):
+    a, b = operands("NN", 48, 80, 96, instruction.operand)
     with Context(DEBUG=3):
         (a @ b).realize()
-    assert f"{bfloat16_instruction.name} in blocks of" in capsys.readouterr().out
+    assert f"{instruction.name} in blocks of" in capsys.readouterr().out
 
 
-def test_tc_0_computes_products_by_multiply_adds(bfloat16_instruction, capsys):
-    a, b = operands("NN", 48, 81, 96, dtypes.bfloat16)
+def test_tc_0_computes_products_by_multiply_adds(instruction, capsys):
+    a, b = operands("NN", 48, 81, 96, instruction.operand)
     with Context(DEBUG=3, TC=0):
         (a @ b).realize()
-    assert bfloat16_instruction.name not in capsys.readouterr().out
+    assert instruction.name not in capsys.readouterr().out
 
 
-def test_what_is_computed_from_a_product_is_fused(bfloat16_instruction):
-    a, b = operands("NT", 70, 50, 64, dtypes.bfloat16)
+def test_what_is_computed_from_a_product_is_fused(instruction):
+    a, b = operands("NT", 70, 50, 64, instruction.operand)
     bias = Tensor(np.arange(50, dtype="f4") / 8, dtype=dtypes.bfloat16).realize()
     result = ((a * 2).relu() @ b + bias).relu()
     product = np.maximum(float64(a) * 2, 0) @ float64(b)
@@ -112,15 +114,15 @@ def test_what_is_computed_from_a_product_is_fused(bfloat16_instruction):
     assert np.all(np.abs(float64(result) - np.maximum(total, 0)) <= bound)
 
 
-def test_batches_and_windows_are_products(bfloat16_instruction):
+def test_batches_and_windows_are_products(instruction):
     rng = np.random.default_rng(0)
     a, b = (
-        Tensor(rng.standard_normal(s), dtype=dtypes.bfloat16).realize()
+        Tensor(rng.standard_normal(s), dtype=instruction.operand).realize()
         for s in ((3, 2, 40, 64), (3, 1, 64, 48))
     )
     assert_close(a.matmul(b, dtype=dtypes.float32), a, b)
     x, w = (
-        Tensor(rng.standard_normal(s), dtype=dtypes.bfloat16).realize()
+        Tensor(rng.standard_normal(s), dtype=instruction.operand).realize()
         for s in ((2, 32, 20, 20), (256, 32, 3, 3))
     )
     with Context(TC=0):
@@ -128,10 +130,10 @@ def test_batches_and_windows_are_products(bfloat16_instruction):
     np.testing.assert_allclose(float64(x.conv2d(w, padding=1)), exact, 2.0**-8, 2.0**-4)
 
 
-def test_infinities_and_nan_stay_in_their_rows_and_columns(bfloat16_instruction):
+def test_infinities_and_nan_stay_in_their_rows_and_columns(instruction):
     a, b = (x.numpy().copy() for x in operands("NN", 33, 35, 70, dtypes.float32))
     a[3, 5], a[7, 9], b[69, 34] = np.inf, np.nan, -np.inf
-    x, y = (Tensor(v, dtype=dtypes.bfloat16).realize() for v in (a, b))
+    x, y = (Tensor(v, dtype=instruction.operand).realize() for v in (a, b))
     with np.errstate(invalid="ignore"):
         exact = float64(x) @ float64(y)
     result = float64(x.matmul(y, dtype=dtypes.float32))
@@ -140,7 +142,17 @@ def test_infinities_and_nan_stay_in_their_rows_and_columns(bfloat16_instruction)
     np.testing.assert_array_equal(np.sign(result[np.isinf(exact)]), np.sign(exact[np.isinf(exact)]))
 
 
-def test_subnormal_factors_and_sums_are_zero_with_instructions_alone(bfloat16_instruction):
+def test_subnormal_factors_of_float16_count(instruction):
+    if instruction.operand is not dtypes.float16:
+        pytest.skip("for bfloat16, see the next test")
+    a, b = Tensor.full((16, 32), 2.0**-24), Tensor.full((32, 16), 3 * 2.0**-24)
+    x, y = (v.cast(dtypes.float16).contiguous().realize() for v in (a, b))
+    assert set(x.matmul(y, dtype=dtypes.float32).numpy().flat) == {96 * 2.0**-48}
+
+
+def test_subnormal_factors_and_sums_are_zero_with_instructions_alone(instruction):
+    if instruction.operand is dtypes.float16:
+        pytest.skip("products of float16 numbers are no subnormal numbers of float32")
     factor, small = Tensor.full((16, 32), 2.0**-130), Tensor.full((16, 32), 2.0**-70)
     one, half = Tensor.full((32, 16), 1.0), Tensor.full((32, 16), 2.0**-70)
     for a, b, exact in ((factor, one, 2.0**-125), (small, half, 2.0**-135)):

@@ -147,8 +147,13 @@ class MatrixTile:
 
     @property
     def deep_cells(self) -> int:
-        """The cells of a block along the reduction."""
+        """The cells of a block along the reduction, for each part of the elements."""
         return self.depth // (SIDE * self.per_word)
+
+    @property
+    def row_cells(self) -> int:
+        """The cells of all parts along the reduction."""
+        return self.deep_cells * self.instruction.parts
 
 
 def choose_tile(product: Product, x: MatrixInstruction, target: Target, along: bool) -> MatrixTile:
@@ -156,12 +161,12 @@ def choose_tile(product: Product, x: MatrixInstruction, target: Target, along: b
     is whether the rows are contiguous along the reduction.
     """
     size, itemsize = product.size, x.operand.itemsize
-    nbytes = size.depth * itemsize
+    nbytes = size.depth * itemsize * x.parts
     steps = 1 if nbytes <= MAX_DEPTH_BYTES else ceildiv(nbytes, BLOCK_DEPTH_BYTES)
     depth = round_up(ceildiv(size.depth, steps), SIDE * WORD_BYTES // itemsize)
     packed = PACKED_ALONG if along else PACKED_ACROSS
     packed = min(packed, round_up(size.rows, PACKED_ALONG))
-    columns = min(MAX_COLUMNS, MAX_PANEL_BYTES // (depth * itemsize))
+    columns = min(MAX_COLUMNS, MAX_PANEL_BYTES // (depth * itemsize * x.parts))
     longest = [size.rows, columns] if steps == 1 else list(MAX_SUMS)
     lengths, units = (size.rows, size.columns), (packed, 2 * SIDE)
     wanted = ITEMS_PER_THREAD * target.threads if target.threads > 1 else 1
@@ -180,10 +185,10 @@ def choose_tile(product: Product, x: MatrixInstruction, target: Target, along: b
 
 @dataclass(frozen=True)
 class _Packed:
-    """A packed block of an operand, whose cells have the order [outer][reduction]."""
+    """A packed block of an operand, whose cells have the order [outer][part][reduction]."""
 
-    operand: UOp
-    """The bits of the elements, as unsigned integers."""
+    parts: tuple[UOp, ...]
+    """The bits of each part of the elements, as unsigned integers."""
     outer: FlatAxis
     reduction: FlatAxis
     length: int
@@ -202,9 +207,14 @@ class _Packed:
         return self.is_rows and self.along
 
     @property
+    def bits(self) -> DType:
+        """The dtype of the bits of an element."""
+        return self.parts[0].dtype
+
+    @property
     def dtype(self) -> DType:
         """The dtype of the memory."""
-        return self.operand.dtype if self.has_elements else dtypes.uint32
+        return self.bits if self.has_elements else dtypes.uint32
 
     @property
     def scale(self) -> int:
@@ -214,7 +224,7 @@ class _Packed:
     @property
     def memory(self) -> UOp:
         """The scratch memory."""
-        cells = self.length // SIDE * self.tile.deep_cells
+        cells = self.length // SIDE * self.tile.row_cells
         return self.array(self.dtype, cells * CELL * self.scale, self.number)
 
     @staticmethod
@@ -222,8 +232,10 @@ class _Packed:
         """Scratch memory."""
         return UOp(Ops.DEFINE_LOCAL, dtype.ptr(size, AddrSpace.LOCAL), (), number)
 
-    def element(self, first: tuple[UOp, UOp], outer: UOp, deep: UOp) -> UOp:
-        """The bits of an element of the block that starts at `first`, 0 past the end of an axis."""
+    def element(self, part: int, first: tuple[UOp, UOp], outer: UOp, deep: UOp) -> UOp:
+        """The bits of a part of an element of the block from `first` on, 0 past the end of an
+        axis.
+        """
         outer, deep = first[0] + outer, first[1] + deep
         table = {**self.outer.positions(outer), **self.reduction.positions(deep)}
         condition: UOp | None = None
@@ -233,24 +245,30 @@ class _Packed:
         ):
             if not axis.divides(length):
                 condition = and_conditions(condition, collect(number) < axis.size)
-        value = substitute(self.operand, table)
+        value = substitute(self.parts[part], table)
         return value if condition is None else masked(value, condition)
 
-    def word(self, first: tuple[UOp, UOp], outer: UOp, deep: UOp) -> UOp:
+    def word(self, part: int, first: tuple[UOp, UOp], outer: UOp, deep: UOp) -> UOp:
         """The word of neighbours along the reduction, the first in the lowest bits."""
-        bits = self.operand.dtype.itemsize * 8
-        parts = [
-            self.element(first, outer, deep * self.tile.per_word + i).cast(dtypes.uint32)
+        elements = [
+            self.element(part, first, outer, deep * self.tile.per_word + i).cast(dtypes.uint32)
             for i in range(self.tile.per_word)
         ]
-        total = parts[0]
-        for i, part in enumerate(parts[1:], 1):
-            total = total | part.alu(Ops.SHL, part.const_like(bits * i))
+        total = elements[0]
+        for i, x in enumerate(elements[1:], 1):
+            total = total | x.alu(Ops.SHL, x.const_like(self.bits.itemsize * 8 * i))
         return total
 
     def fill(self, first: tuple[UOp, UOp], context: tuple[UOp, ...]) -> UOp:
-        """The memory, after the nest that packs the block that starts at `first`."""
+        """The memory, after the nests that pack the block that starts at `first`."""
         memory = self.memory.after(*context)
+        stores = [self.fill_part(part, memory, first, context) for part in range(len(self.parts))]
+        return memory.after(*itertools.chain.from_iterable(stores))
+
+    def fill_part(
+        self, part: int, memory: UOp, first: tuple[UOp, UOp], context: tuple[UOp, ...]
+    ) -> list[UOp]:
+        """The stores of a part of all elements."""
         counts = self.length // SIDE, self.tile.deep_cells
         # strips of cells side by side in the memory that is read
         strip, cell = (
@@ -258,16 +276,21 @@ class _Packed:
         )
         cells = (strip, cell) if self.along else (cell, strip)
         if self.is_rows == self.along:
-            number = cells[0] * self.tile.deep_cells + cells[1]
-            return memory.after(self.fill_strip(memory, number, first, cells, (strip,), cell))
+            number = self.cell_number(part, *cells)
+            return [self.fill_strip(part, memory, number, first, cells, (strip,), cell)]
         size = counts[self.along] * CELL * (self.tile.per_word if self.along else 1)
-        dtype = self.operand.dtype if self.along else dtypes.uint32
+        dtype = self.bits if self.along else dtypes.uint32
         scratch = self.array(dtype, size, self.factory.number()).after(*context, strip)
-        filled = self.fill_strip(scratch, cell, first, cells, (), cell)
-        return memory.after(*self.transpose(scratch.after(filled), memory, strip, context))
+        filled = self.fill_strip(part, scratch, cell, first, cells, (), cell)
+        return self.transpose(part, scratch.after(filled), memory, strip, context)
+
+    def cell_number(self, part: int, outer: UOp, deep: UOp) -> UOp:
+        """The number of a cell in memory."""
+        return outer * self.tile.row_cells + (part * self.tile.deep_cells) + deep
 
     def fill_strip(
         self,
+        part: int,
         memory: UOp,
         number: UOp,
         first: tuple[UOp, UOp],
@@ -284,13 +307,13 @@ class _Packed:
         place = memory.index(collect((number * CELL + row * SIDE) * scale + lane))
         if self.along:
             deep = cells[1] * (SIDE * scale) + lane
-            value = self.element(first, cells[0] * SIDE + row, deep)
+            value = self.element(part, first, cells[0] * SIDE + row, deep)
         else:
-            value = self.word(first, cells[0] * SIDE + lane, cells[1] * SIDE + row)
+            value = self.word(part, first, cells[0] * SIDE + lane, cells[1] * SIDE + row)
         return place.store(value, *loops, row, cell, lane)
 
     def transpose(
-        self, source: UOp, memory: UOp, strip: UOp, context: tuple[UOp, ...]
+        self, part: int, source: UOp, memory: UOp, strip: UOp, context: tuple[UOp, ...]
     ) -> list[UOp]:
         """The stores of the transposes of a strip of cells: of 4 x 4 words in 4 rows at a time,
         then of the groups of 4 words in every fourth row.
@@ -317,7 +340,7 @@ class _Packed:
         ]
         group = self.factory.new(GROUP, AxisType.LOOP)
         loaded = between.after(*stores).index(group * four).load(dtype=dtypes.uint32.vec(four))
-        number = outer * self.tile.deep_cells + deep
+        number = self.cell_number(part, outer, deep)
         return [
             memory.index(collect(number * CELL + group * SIDE + inner * four)).store(
                 _lanes(loaded, [a * SIDE + inner * GROUP + b for a in range(4) for b in range(4)]),
@@ -329,11 +352,11 @@ class _Packed:
         ]
 
     def load(self, memory: UOp, number: UOp, deep: UOp, nbytes: int) -> UOp:
-        """Bytes of the memory, from step `number` of the outer axis and word `deep` on."""
+        """Bytes of the memory, from word `deep` of step `number` of the outer axis on."""
         cell, inside = divided(number, SIDE)
         deep_cell, word = divided(deep, SIDE)
         row, column = (inside, word) if self.is_rows else (word, inside)
-        first = (cell * self.tile.deep_cells + deep_cell) * CELL + row * SIDE + column
+        first = (cell * self.tile.row_cells + deep_cell) * CELL + row * SIDE + column
         return memory.index(collect(first * self.scale)).load(
             dtype=self.dtype.vec(nbytes // self.dtype.itemsize)
         )
@@ -371,11 +394,10 @@ class _MatrixProduct:
         height, width = tile.repeats[0] * x.m, tile.repeats[1] * x.n
         self.row = self.factory.new(tile.packed // height, AxisType.LOOP)
         self.column = self.factory.new(tile.columns // width, AxisType.LOOP)
-        bits = dtypes.uint16 if x.operand.itemsize == 2 else dtypes.uint8
         axes, lengths = (product.rows, product.columns), (tile.packed, tile.columns)
         self.packed = [
             _Packed(
-                unconverted(operand).bitcast(bits),
+                _parts_of(unconverted(operand), side),
                 axis,
                 product.reduction,
                 length,
@@ -426,7 +448,7 @@ class _MatrixProduct:
         rows = [self.row * (tile.repeats[0] * x.m) + i * x.m for i in range(tile.repeats[0])]
         columns = [self.column * (tile.repeats[1] * x.n) + i * x.n for i in range(tile.repeats[1])]
         words = x.k // tile.per_word
-        step = self.factory.new(tile.deep_cells * SIDE // words, AxisType.REDUCE)
+        step = self.factory.new(tile.row_cells * SIDE // words, AxisType.REDUCE)
         itemsize = x.operand.itemsize
         left, right = (
             [p.load(memory, n, step * words, lane_map.count * itemsize) for n in numbers]
@@ -490,6 +512,25 @@ class _MatrixProduct:
             )
             value = mask_loads(value, condition, held)
         return address.store(value, *self.grid, *own)
+
+
+def _parts_of(operand: UOp, side: int) -> tuple[UOp, ...]:
+    """The bits of the numbers whose products with those of the other side add up to products of the
+    operands: of the operand itself or, of float16, of bfloat16 numbers.
+
+    A float16 number of 11 significant bits is the sum of two bfloat16 numbers: its high 8 bits, and
+    the others. All four products count. Infinity and NaN are in the first of them alone, else they
+    would meet a low part of zero.
+    """
+    if operand.dtype is not dtypes.float16:
+        return (operand.bitcast(dtypes.uint16 if operand.dtype.itemsize == 2 else dtypes.uint8),)
+    wide = operand.cast(dtypes.float32)
+    word = wide.bitcast(dtypes.uint32)
+    rest = wide - (word & 0xFFFF_0000).bitcast(dtypes.float32)
+    high, low = ((x >> 16).cast(dtypes.uint16) for x in (word, rest.bitcast(dtypes.uint32)))
+    is_finite = (word & 0x7FFF_FFFF) < 0x7F80_0000
+    finite, low = (is_finite.where(x, x.const_like(0)) for x in (high, low))
+    return (high, low, finite, low) if side else (high, finite, low, low)
 
 
 def _is_along(operand: UOp, reduction: FlatAxis, outer: FlatAxis, default: bool) -> bool:
