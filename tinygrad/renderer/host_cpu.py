@@ -8,7 +8,7 @@ import platform
 from dataclasses import dataclass
 
 from tinygrad.device import DeviceError
-from tinygrad.renderer.matrix_instruction import X86_FEATURES, MatrixInstruction
+from tinygrad.renderer.matrix_instruction import CPU_FEATURES, MatrixInstruction
 from tinygrad.renderer.target import Target
 from tinygrad.settings import CPU_ARCH, thread_count
 
@@ -90,7 +90,7 @@ def host_matrix_instructions() -> tuple[MatrixInstruction, ...]:
     """
     features = host_cpu().features.split(",")
     known = {x[1:] for x in features if x.startswith("+")}
-    found = [x for needed, x in X86_FEATURES if needed <= known]
+    found = [x for needed, x in CPU_FEATURES if needed <= known]
     if any(x.is_tile for x in found) and not _may_use_tiles():
         found = [x for x in found if not x.is_tile]
     return tuple(found)

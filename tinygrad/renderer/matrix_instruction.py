@@ -10,7 +10,7 @@ are linear over the bits of the lane and of the register, so a map is a list of 
 
 Sources of the maps: the PTX ISA (sections "Matrix Fragments for mma" and "wgmma"), AMD's ISA guides
 of CDNA3 and RDNA3 and its matrix instruction calculator; Intel's Software Developer's Manual
-("Intel AMX Instruction Set Reference", VDPBF16PS). Metal does not specify the map of
+(AMX, VDPBF16PS, VPDPBUSD) and Arm's (BFDOT, SDOT). Metal does not specify the map of
 simdgroup matrices; the one here is what its hardware was observed to use.
 """
 
@@ -347,50 +347,59 @@ def multiply_adds(dtype: DType, lanes: int = 32, pairs: bool = False) -> MatrixI
     )
 
 
-# ---- x86-64: one thread holds the matrices, four bytes of a row of `b` next to each other ----
+# ---- CPUs: one thread holds the matrices, four bytes of a row of `b` next to each other ----
 
 
-def _x86(
-    name: str, rows: int, operand: DType, accumulator: DType, is_tile: bool = False
+def _of_words(
+    name: str,
+    size: tuple[int, int],
+    operand: DType,
+    accumulator: DType,
+    *,
+    is_tile: bool = False,
+    parts: int = 1,
 ) -> MatrixInstruction:
-    """An instruction on `rows` rows of 16 sums: `a` is row-major, and the elements of `b` that are
-    neighbours along the reduction fill 4 bytes, of which neighbouring columns follow.
+    """An instruction on `size` rows and columns of sums: `a` is row-major, and the elements of `b`
+    that are neighbours along the reduction fill 4 bytes, of which neighbouring columns follow. Rows
+    of a tile have 64 bytes, those of other `a` 4.
     """
-    word = 4 // operand.itemsize
-    k = 64 // operand.itemsize if is_tile else word
-    rows_of = tuple((1 << i, 0) for i in range(rows.bit_length() - 1))
+    m, n = size
+    k = (64 if is_tile else 4) // operand.itemsize
+    rows = tuple((1 << i, 0) for i in range(m.bit_length() - 1))
+    columns = tuple((0, 1 << i) for i in range(n.bit_length() - 1))
     along = tuple((0, 1 << i) for i in range(k.bit_length() - 1))
-    near = word.bit_length() - 1
-    columns = tuple((0, 1 << i) for i in range(4))
+    near = (4 // operand.itemsize).bit_length() - 1
     b = LaneMap((), (*along[:near], *(step[::-1] for step in columns), *along[near:]))
+    maps = LaneMap((), (*along, *rows)), b.transposed(), LaneMap((), (*columns, *rows))
     return MatrixInstruction(
-        name,
-        rows,
-        16,
-        k,
-        operand,
-        accumulator,
-        LaneMap((), (*along, *rows_of)),
-        b.transposed(),
-        LaneMap((), (*columns, *rows_of)),
-        is_tile=is_tile,
+        name, m, n, k, operand, accumulator, *maps, is_tile=is_tile, parts=parts
     )
 
 
-AMX_BF16 = _x86("tdpbf16ps", 16, dtypes.bfloat16, dtypes.float32, is_tile=True)
-AMX_INT8 = _x86("tdpbssd", 16, dtypes.int8, dtypes.int32, is_tile=True)
-AMX_UINT8 = _x86("tdpbuud", 16, dtypes.uint8, dtypes.int32, is_tile=True)
+_TILE, _VECTOR, _SHORT_VECTOR = (16, 16), (1, 16), (1, 4)
+AMX_BF16 = _of_words("tdpbf16ps", _TILE, dtypes.bfloat16, dtypes.float32, is_tile=True)
+# a float16 number is the sum of two bfloat16 numbers
 AMX_F16 = replace(AMX_BF16, operand=dtypes.float16, parts=4)
-"""A float16 number is the sum of two bfloat16 numbers."""
-DPBF16 = _x86("dpbf16ps", 1, dtypes.bfloat16, dtypes.float32)
-X86_FEATURES = (
+AMX_INT8 = _of_words("tdpbssd", _TILE, dtypes.int8, dtypes.int32, is_tile=True)
+AMX_UINT8 = _of_words("tdpbuud", _TILE, dtypes.uint8, dtypes.int32, is_tile=True)
+AVX512_BF16 = _of_words("dpbf16ps", _VECTOR, dtypes.bfloat16, dtypes.float32)
+# of unsigned `a` and signed `b`: a * b = (a + 128) * b + 128 * (-1 - b) + 128 * 1
+AVX512_VNNI = _of_words("dpbusd", _VECTOR, dtypes.int8, dtypes.int32, parts=3)
+NEON_BF16 = _of_words("bfdot", _SHORT_VECTOR, dtypes.bfloat16, dtypes.float32)
+NEON_INT8 = _of_words("sdot", _SHORT_VECTOR, dtypes.int8, dtypes.int32)
+NEON_UINT8 = _of_words("udot", _SHORT_VECTOR, dtypes.uint8, dtypes.int32)
+CPU_FEATURES = (
     (frozenset({"amx-tile", "amx-bf16"}), AMX_BF16),
     (frozenset({"amx-tile", "amx-bf16"}), AMX_F16),
     (frozenset({"amx-tile", "amx-int8"}), AMX_INT8),
     (frozenset({"amx-tile", "amx-int8"}), AMX_UINT8),
-    (frozenset({"avx512bf16"}), DPBF16),
+    (frozenset({"avx512bf16"}), AVX512_BF16),
+    (frozenset({"avx512vnni"}), AVX512_VNNI),
+    (frozenset({"neon", "bf16"}), NEON_BF16),
+    (frozenset({"neon", "dotprod"}), NEON_INT8),
+    (frozenset({"neon", "dotprod"}), NEON_UINT8),
 )
-"""The features that each instruction of x86-64 needs, as LLVM names them, the preferred first."""
+"""The features that each instruction of a CPU needs, as LLVM names them, the preferred first."""
 
 NVIDIA = (MMA_F16, MMA_BF16, MMA_TF32)
 CDNA_ARCHITECTURES = frozenset({"gfx90a", "gfx940", "gfx941", "gfx942", "gfx950"})

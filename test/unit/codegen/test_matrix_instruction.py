@@ -9,11 +9,11 @@ from tinygrad import dtypes
 from tinygrad.renderer.matrix_instruction import (
     APPLE,
     CDNA,
+    CPU_FEATURES,
     NVIDIA,
     RDNA3,
     WGMMA,
     WGMMA_TF32,
-    X86_FEATURES,
     LaneMap,
     MatrixInstruction,
     matrix_instructions,
@@ -21,8 +21,8 @@ from tinygrad.renderer.matrix_instruction import (
 )
 
 MULTIPLY_ADDS = (multiply_adds(dtypes.float32), multiply_adds(dtypes.float32, lanes=64))
-X86 = tuple(x for _, x in X86_FEATURES)
-ALL = (*NVIDIA, *CDNA, *RDNA3, *APPLE, *X86, *MULTIPLY_ADDS)
+CPUS = tuple(x for _, x in CPU_FEATURES)
+ALL = (*NVIDIA, *CDNA, *RDNA3, *APPLE, *CPUS, *MULTIPLY_ADDS)
 NAMES = [x.name or f"multiply_adds_{x.lanes}" for x in ALL]
 
 

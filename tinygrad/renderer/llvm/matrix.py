@@ -1,4 +1,4 @@
-"""LLVM instructions of matrix products on x86-64: AMX on tile registers, AVX-512 on vectors.
+"""LLVM instructions of matrix products on CPUs: AMX on tile registers, AVX-512 and NEON on vectors.
 
 Input: a `Writer`, and an MMA whose sources are written. Output: its instructions. Invariant: each
 fragment is a vector to all other nodes; LLVM keeps it in a tile register between instructions,
@@ -21,7 +21,13 @@ TILE = "x86_amx"
 SHAPE = ("i16", "16"), ("i16", "64")
 ROW_BYTES = ("i64", "64")
 # the function of an instruction on vectors, and the type of its operands
-_VECTORS = {"dpbf16ps": ("llvm.x86.avx512bf16.dpbf16ps.512", "<32 x bfloat>")}
+_VECTORS = {
+    "dpbf16ps": ("llvm.x86.avx512bf16.dpbf16ps.512", "<32 x bfloat>"),
+    "dpbusd": ("llvm.x86.avx512.vpdpbusd.512", "<64 x i8>"),
+    "bfdot": ("llvm.aarch64.neon.bfdot.v4f32.v8bf16", "<8 x bfloat>"),
+    "sdot": ("llvm.aarch64.neon.sdot.v4i32.v16i8", "<16 x i8>"),
+    "udot": ("llvm.aarch64.neon.udot.v4i32.v16i8", "<16 x i8>"),
+}
 
 
 def tile_loads(linear: list[UOp]) -> set[UOp]:

@@ -397,7 +397,7 @@ class _MatrixProduct:
         axes, lengths = (product.rows, product.columns), (tile.packed, tile.columns)
         self.packed = [
             _Packed(
-                _parts_of(unconverted(operand), side),
+                _parts_of(unconverted(operand), side, x),
                 axis,
                 product.reduction,
                 length,
@@ -514,16 +514,20 @@ class _MatrixProduct:
         return address.store(value, *self.grid, *own)
 
 
-def _parts_of(operand: UOp, side: int) -> tuple[UOp, ...]:
+def _parts_of(operand: UOp, side: int, x: MatrixInstruction) -> tuple[UOp, ...]:
     """The bits of the numbers whose products with those of the other side add up to products of the
-    operands: of the operand itself or, of float16, of bfloat16 numbers.
-
-    A float16 number of 11 significant bits is the sum of two bfloat16 numbers: its high 8 bits, and
-    the others. All four products count. Infinity and NaN are in the first of them alone, else they
-    would meet a low part of zero.
+    operands: those of the operand itself or `x.parts` others.
     """
-    if operand.dtype is not dtypes.float16:
+    if x.parts == 1:
         return (operand.bitcast(dtypes.uint16 if operand.dtype.itemsize == 2 else dtypes.uint8),)
+    return _halves(operand, side) if operand.dtype is dtypes.float16 else _unsigned(operand, side)
+
+
+def _halves(operand: UOp, side: int) -> tuple[UOp, ...]:
+    """A float16 number of 11 significant bits is the sum of two bfloat16 numbers: its high 8 bits,
+    and the others. All four products count. Infinity and NaN are in the first of them alone, else
+    they would meet a low part of zero.
+    """
     wide = operand.cast(dtypes.float32)
     word = wide.bitcast(dtypes.uint32)
     rest = wide - (word & 0xFFFF_0000).bitcast(dtypes.float32)
@@ -531,6 +535,14 @@ def _parts_of(operand: UOp, side: int) -> tuple[UOp, ...]:
     is_finite = (word & 0x7FFF_FFFF) < 0x7F80_0000
     finite, low = (is_finite.where(x, x.const_like(0)) for x in (high, low))
     return (high, low, finite, low) if side else (high, finite, low, low)
+
+
+def _unsigned(operand: UOp, side: int) -> tuple[UOp, ...]:
+    """Of int8 numbers, with `a` unsigned: a * b is (a + 128) * b + 128 * (-1 - b) + 128 * 1."""
+    bits = operand.bitcast(dtypes.uint8)
+    if side:
+        return bits, bits ^ 255, bits.const_like(1)
+    return bits ^ 128, bits.const_like(128), bits.const_like(128)
 
 
 def _is_along(operand: UOp, reduction: FlatAxis, outer: FlatAxis, default: bool) -> bool:
