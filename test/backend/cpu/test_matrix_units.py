@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tinygrad import Context, Device, Tensor, dtypes
+from tinygrad import Context, Device, Tensor, Variable, dtypes
 from tinygrad.codegen.optimize.product.matrix_units import MAX_DEPTH_BYTES
 from tinygrad.renderer.host_cpu import host_matrix_instructions
 from tinygrad.renderer.matrix_instruction import MatrixInstruction
@@ -130,6 +130,15 @@ def test_batches_and_windows_are_products(instruction):
     with Context(TC=0):
         exact = float64(x.cast(dtypes.float64).conv2d(w.cast(dtypes.float64), padding=1))
     np.testing.assert_allclose(float64(x.conv2d(w, padding=1)), exact, 2.0**-8, 2.0**-4)
+
+
+@pytest.mark.parametrize("depth", [64, MAX_DEPTH_BYTES + 70])
+def test_rows_of_symbolic_number_are_computed_up_to_their_number(instruction, depth):
+    a, b = operands("NN", 300, 40, depth, instruction.operand)
+    for count in (3, 140):
+        rows = Variable("rows", 1, 300).bind(count)
+        result = a[:rows].matmul(b, dtype=dtypes.float32)[:rows]
+        assert_close(result.contiguous().realize().shrink(((0, count), None)), a[:count], b)
 
 
 def test_infinities_and_nan_stay_in_their_rows_and_columns(instruction):

@@ -390,7 +390,7 @@ class _MatrixProduct:
         self.keeps_sums = steps > 1
         self.sum_rows = tile.rows if self.keeps_sums else tile.packed
         self.step_loops = (self.factory.new(steps, AxisType.REDUCE),) if self.keeps_sums else ()
-        self.packed_rows = self.factory.new(tile.rows // tile.packed, AxisType.LOOP)
+        self.packed_rows = self.factory.new(self.packed_count(), AxisType.LOOP)
         height, width = tile.repeats[0] * x.m, tile.repeats[1] * x.n
         self.row = self.factory.new(tile.packed // height, AxisType.LOOP)
         self.column = self.factory.new(tile.columns // width, AxisType.LOOP)
@@ -411,6 +411,17 @@ class _MatrixProduct:
                 zip(product.operands, axes, lengths, strict=True)
             )
         ]
+
+    def packed_count(self) -> UOp | int:
+        """How many times rows are packed for a block: not past the end of the axis, which may be of
+        symbolic size.
+        """
+        tile, rows = self.tile, self.product.rows
+        if rows.divides(tile.rows):
+            return tile.rows // tile.packed
+        left = rows.size - self.row_block * tile.rows + (tile.packed - 1)
+        count = UOp(Ops.IDIV, dtypes.index, (left, UOp.const(dtypes.index, tile.packed)))
+        return count.minimum(tile.rows // tile.packed)
 
     @property
     def tile_loops(self) -> tuple[UOp, ...]:
