@@ -19,7 +19,7 @@ MASKED_ITEMSIZES = {SSE_BYTES: SSE_BYTES, AVX2_BYTES: 4, AVX512_BYTES: 1}
 """The smallest lanes that vectors of a width mask. SSE has no masks, so every lane is too small."""
 # Linux for x86-64: asks that the process may use the tile registers of AMX
 ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
-SCRATCH_BYTES = 1 << 20
+SCRATCH_BYTES = 1 << 21
 SCRATCH_ALIGNMENT = 64
 
 

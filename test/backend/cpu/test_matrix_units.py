@@ -11,10 +11,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from test.backend.codegen.kernels import Build, buffer, sink
 from tinygrad import Context, Device, Tensor, Variable, dtypes
+from tinygrad.codegen import get_linear
 from tinygrad.codegen.optimize.product.matrix_units import MAX_DEPTH_BYTES
-from tinygrad.renderer.host_cpu import host_matrix_instructions
+from tinygrad.renderer.host_cpu import host_matrix_instructions, host_target
+from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.renderer.matrix_instruction import MatrixInstruction
+from tinygrad.uop import Ops
 
 KNOWN = host_matrix_instructions()
 FLOATS = [x for x in KNOWN if dtypes.is_float(x.operand)]
@@ -171,6 +175,27 @@ def test_subnormal_factors_and_sums_are_zero_with_instructions_alone(instruction
         assert set(x.matmul(y, dtype=dtypes.float32).numpy().flat) == {0.0}
         with Context(TC=0):
             assert set(x.matmul(y, dtype=dtypes.float32).numpy().flat) == {exact}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("x", KNOWN, ids=lambda x: f"{x.name}_{x.operand.name}")
+def test_scratch_memory_fits_the_stack_of_a_thread(x, layout):
+    target = replace(host_target(threads=2), matrix=(x,))
+    for depth in (MAX_DEPTH_BYTES // x.operand.itemsize // x.parts, 2 * MAX_DEPTH_BYTES):
+        b = Build()
+        i, j = b.loops(2048, 2048)
+        (k,) = b.reduces(depth)
+        first = i * depth + k if layout[0] == "N" else k * 2048 + i
+        second = k * 2048 + j if layout[1] == "N" else j * depth + k
+        left, right = (
+            buffer(slot, 2048 * depth, x.operand).index(index).load().cast(x.accumulator)
+            for slot, index in ((1, first), (2, second))
+        )
+        place = buffer(0, 2048 * 2048, x.accumulator).index(i * 2048 + j)
+        kernel = sink(place.store((left * right).reduce(k, arg=Ops.ADD), i, j), name="product")
+        linear = get_linear(kernel, LLVMRenderer(target))[1]
+        arrays = [u.dtype.nbytes() for u in linear if u.op is Ops.DEFINE_LOCAL]
+        assert 0 < sum(arrays) <= target.shared_bytes
 
 
 @pytest.mark.slow
