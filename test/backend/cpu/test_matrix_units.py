@@ -109,6 +109,15 @@ def test_tc_0_computes_products_by_multiply_adds(instruction, capsys):
     assert instruction.name not in capsys.readouterr().out
 
 
+def test_a_long_expression_is_not_computed_for_each_part(instruction, capsys):
+    a, b = operands("NN", 48, 82, 96, instruction.operand)
+    long = ((((a * 2).relu() - 1) * 3).relu() + 1).relu()
+    with Context(DEBUG=3):
+        (long @ b).realize()
+    is_used = f"{instruction.name} in blocks of" in capsys.readouterr().out
+    assert is_used == (instruction.parts == 1)
+
+
 def test_what_is_computed_from_a_product_is_fused(instruction):
     a, b = operands("NT", 70, 50, 64, instruction.operand)
     bias = Tensor(np.arange(50, dtype="f4") / 8, dtype=dtypes.bfloat16).realize()

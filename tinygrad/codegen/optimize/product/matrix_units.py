@@ -46,7 +46,7 @@ from tinygrad.dtype import AddrSpace, DType, dtypes
 from tinygrad.helpers import ceildiv, round_up
 from tinygrad.renderer.matrix_instruction import MatrixInstruction
 from tinygrad.renderer.target import Target
-from tinygrad.uop import Ops
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import AxisType, UOp
 
 WORD_BYTES = 4
@@ -60,6 +60,8 @@ MIN_SIDE = 16
 MIN_DEPTH = 32
 # times that an element is used, below which it does not pay to gather it into a cell
 MIN_USES_OF_GATHERED = 256
+# operations on an element, beyond which it does not pay to compute it for each of several parts
+MAX_REPEATED_OPERATIONS = 4
 # the bytes of a reduction that is one block, and of the blocks of a longer one, at most; of the
 # packed columns; the columns of a block, and its rows and columns whose sums are kept between the
 # blocks of a reduction. All of a block stays in the second-level cache.
@@ -81,11 +83,22 @@ def tile_matrix_product(nest: Nest) -> bool:
     known = nest.renderer.target.matrix
     found = find_contraction(nest, integers=True) if known else None
     product = None if found is None else as_product(found)
-    usable = () if product is None else product.usable(known)
-    if product is None or not usable or not is_large_enough(product):
+    if product is None or not is_large_enough(product):
+        return False
+    usable = [x for x in product.usable(known) if repeats_little(product, x)]
+    if not usable:
         return False
     _MatrixProduct(nest, product, usable[0]).build()
     return True
+
+
+def repeats_little(product: Product, x: MatrixInstruction) -> bool:
+    """Whether operands are packed in one part, or computed by few operations for each part."""
+    return x.parts == 1 or all(
+        sum(u.op in GroupOp.ALU and u.dtype is not dtypes.index for u in operand.toposort())
+        <= MAX_REPEATED_OPERATIONS
+        for operand in product.operands
+    )
 
 
 def is_large_enough(product: Product) -> bool:
