@@ -81,12 +81,15 @@ ITEMS_PER_THREAD = 2
 def tile_matrix_product(nest: Nest) -> bool:
     """Tile the nest if a matrix instruction computes it; returns whether it is tiled."""
     known = nest.renderer.target.matrix
-    found = find_contraction(nest, integers=True) if known else None
+    operands = {x.operand for x in known}
+    if not any(u.op is Ops.CAST and u.src[0].dtype in operands for u in nest.root.toposort()):
+        return False
+    found = find_contraction(nest, integers=True)
     product = None if found is None else as_product(found)
-    if product is None or not is_large_enough(product):
+    if product is None:
         return False
     usable = [x for x in product.usable(known) if repeats_little(product, x)]
-    if not usable:
+    if not usable or not is_large_enough(product):
         return False
     _MatrixProduct(nest, product, usable[0]).build()
     return True
