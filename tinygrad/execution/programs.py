@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tinygrad import diskcache
 from tinygrad.renderer import ProgramSpec, Renderer
-from tinygrad.settings import ALLOW_TF32, BEAM, CACHELEVEL, NOOPT
+from tinygrad.settings import ALLOW_TF32, BEAM, CACHELEVEL, NOOPT, TC
 from tinygrad.uop.known_orders import orders_kept
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.passes import are_observed
@@ -32,7 +32,7 @@ def kernel_program(ast: UOp, renderer: Renderer, device: str) -> ProgramSpec:
     """
     key = None
     if CACHELEVEL >= KEEPS_PROGRAMS and not BEAM and not are_observed() and source_version():
-        parts = (source_version(), renderer.target.key, NOOPT.value, ALLOW_TF32.value)
+        parts = (source_version(), renderer.target.key, NOOPT.value, ALLOW_TF32.value, TC.value)
         key = hashlib.sha256(repr(parts).encode() + ast.key).digest()
         if (kept := _read(key)) is not None:
             return kept

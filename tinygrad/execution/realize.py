@@ -55,7 +55,7 @@ compiled_kernels: deque[str] = deque(maxlen=1 << 16)
 def _runner_key(device: str, ast: UOp, is_aligned: bool = True) -> RunnerKey:
     target = Device[device].target
     renderer = find_renderer(target if is_aligned else replace(target, vector_bytes=1))
-    settings = NOOPT.value, ALLOW_TF32.value, BEAM.value
+    settings = NOOPT.value, ALLOW_TF32.value, BEAM.value, TC.value
     return device.partition(":")[0], renderer, settings, ast
 
 
