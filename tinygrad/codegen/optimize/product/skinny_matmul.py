@@ -42,11 +42,14 @@ def is_skinny(axes: list[UOp]) -> bool:
 def is_k_contiguous(contraction: Contraction, side: int) -> bool:
     """Whether no operand of the wide side is contiguous along an output axis.
 
-    The operand of the skinny side is computed again for each wide output, so it must be cheap.
+    The operand of the skinny side is computed again for each wide output, so it must be cheap, and
+    contiguous along the reduction, which becomes lanes.
     """
     for x in contraction.sums:
         skinny, wide = x.operands[side], x.operands[1 - side]
         if any(u.op in SLOW_OPERATIONS for u in skinny.toposort()):
+            return False
+        if not is_contiguous(skinny, x.reduce.src[-1], contraction.free):
             return False
         if any(is_contiguous(wide, axis, contraction.free) for axis in contraction.axes[1 - side]):
             return False
