@@ -113,6 +113,18 @@ def test_operator_on_integers(function: Callable[..., Any], dtype: Any) -> None:
     compare([a], lambda x: function(x, 3), lambda x: function(x, 3), lambda x: function(x, 3))
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.int32, np.int64, np.uint64])
+def test_integer_division_by_the_limits_of_the_dtype(kind: Any) -> None:
+    low, high = int(np.iinfo(kind).min), int(np.iinfo(kind).max)
+    values = np.array([low, low + 1, 0, 1, 5, high // 2, high - 1, high], kind)
+    x = Tensor(values).realize()
+    # next to powers of two, which float64 does not tell from them
+    for divisor in {low, high, high // 2, high // 2 + 2} - {0}:
+        by = np.array(divisor, kind)
+        np.testing.assert_array_equal((x // divisor).numpy(), values // by)
+        np.testing.assert_array_equal((x % divisor).numpy(), values % by)
+
+
 def test_integer_division_rounding_toward_zero() -> None:
     compare([INTEGERS, DIVISORS], lambda a, b: np.trunc(a / b).astype(np.int32), Tensor.idiv)
 

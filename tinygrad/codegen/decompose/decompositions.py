@@ -7,7 +7,6 @@ Before: any ALU op, on scalars and vectors. After: only the renderer's `operatio
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 
 from tinygrad.codegen.analysis.ranges import FreeRanges
@@ -268,7 +267,7 @@ shifts = PatternMatcher(
 
 def _by_power_of_two(x: UOp, y: UOp, replacement: Callable[[UOp, int], UOp]) -> UOp | None:
     divisor = splat_value(y)
-    if divisor is None or divisor <= 0 or not math.log2(divisor).is_integer() or x.vmin < 0:
+    if divisor is None or divisor <= 0 or int(divisor).bit_count() != 1 or x.vmin < 0:
         return None
     return replacement(x, int(divisor))
 

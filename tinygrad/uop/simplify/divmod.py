@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from tinygrad.dtype import DType
+from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import cdiv, cmod
 from tinygrad.uop import Ops
 from tinygrad.uop.node import Node
@@ -48,6 +48,9 @@ def simplify_idiv(u: Node) -> Node | None:
         return _divide_quotient(u, x, d)
     if cdiv(low, d) == cdiv(high, d):
         return u.const_like(cdiv(low, d))
+    if d < 0 and d == dtypes.min(u.dtype):
+        # it has no opposite
+        return None
     if d < 0:
         return multiply(divide(x, -d), -1)
     if common_factor(addends, offset) % d == 0:
@@ -75,6 +78,8 @@ def simplify_mod(u: Node) -> Node | None:
         return None
     if cdiv(low, d) == cdiv(high, d):
         return build_sum(u, addends, offset - cdiv(low, d) * d)
+    if d < 0 and d == dtypes.min(u.dtype):
+        return None
     if d < 0:
         return remainder(x, -d)
     content = common_factor(addends, offset)
