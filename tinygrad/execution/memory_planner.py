@@ -66,8 +66,9 @@ def plan_memory(lifetimes: Sequence[Lifetime]) -> MemoryPlan:
     """Places each buffer, the largest first, in the smallest gap among those alive with it.
 
     Largest first with best fit is the "greedy by size" of Pisarchyk and Lee, Efficient Memory
-    Management for Deep Neural Net Inference (2020). Raises ValueError for a lifetime that ends
-    before it begins.
+    Management for Deep Neural Net Inference (2020). Of equal sizes the longest-lived is first, so
+    that the short-lived ones of all layers share the gaps above those that stay. Raises
+    ValueError for a lifetime that ends before it begins.
     """
     for lifetime in lifetimes:
         if lifetime.last < lifetime.first or lifetime.nbytes < 0:
@@ -75,7 +76,12 @@ def plan_memory(lifetimes: Sequence[Lifetime]) -> MemoryPlan:
     offsets = [0] * len(lifetimes)
     placed = _Placed(len(lifetimes), max((x.last for x in lifetimes), default=0))
     total = 0
-    for index in sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i].nbytes):
+
+    def largest_longest_first(index: int) -> tuple[int, int]:
+        lifetime = lifetimes[index]
+        return -lifetime.nbytes, lifetime.first - lifetime.last
+
+    for index in sorted(range(len(lifetimes)), key=largest_longest_first):
         lifetime = lifetimes[index]
         nbytes = round_up(lifetime.nbytes, ALIGNMENT)
         if nbytes:

@@ -1,7 +1,7 @@
 """The cost of a step: seconds, communicated bytes, and memory of each device.
 
-Input: a function and layouts for its tensors. Output: a `Cost`. Of equal layers at most two are
-built: each further layer costs what the second adds, which is never below 0.
+Input: a function and layouts for its tensors. Output: a `Cost`. Of many equal layers at most two
+are built: each further layer costs what the second adds, which is never below 0.
 """
 
 from __future__ import annotations

@@ -24,6 +24,11 @@ MIN_SINGLE_MATRIX_LAYERS = 8
 of two consecutive linear layers differ."""
 
 
+MAX_WHOLE_LAYERS = 4
+"""The maximum length of a list of equal layers that is never shortened: shorter lists would take as
+much work, as they are built with one layer and with two."""
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
     """Tensors that share a layout: `name` has `*` for the numbers of equal layers.
@@ -143,7 +148,7 @@ def repeated(inputs: Mapping[str, Any]) -> list[list[list[Any]]]:
     """Lists of equal layers that can be shortened, those of equal length together."""
     by_length: dict[int, list[list[Any]]] = {}
     for name, parts in alike_lists(inputs).items():
-        if "*" not in name and len(parts) > 2:
+        if "*" not in name and len(parts) > MAX_WHOLE_LAYERS:
             by_length.setdefault(len(parts), []).append(parts)
     return list(by_length.values())
 

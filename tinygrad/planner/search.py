@@ -2,7 +2,8 @@
 
 Input: a `TrialFunction`, a mesh, a memory limit. Output: the best layouts found, and their cost.
 If few combinations can fit into memory, all are compared. Otherwise it starts from the usual
-strategies (data parallel, ZeRO, fully sharded, tensor parallel), and improves the best by local
+strategies (data parallel, ZeRO, fully sharded, tensor parallel, pairs of matrices as in Megatron)
+and their combinations, and improves the best by local
 search: one group of tensors and one mesh dimension at a time. A choice whose lower bound exceeds a
 known cost is not planned. The search ends when a round improves little, after `MAX_ROUNDS`, or once
 `MAX_NODES` were built: the limit is the same in every process. Invariant: the result is the best of
@@ -67,16 +68,12 @@ def _zero(group: Group, pieces: int) -> int | None:
     return 0 if group.is_data or group.parameter is not None else None
 
 
-def _rows(group: Group, pieces: int) -> int | None:
-    return 0 if not group.is_data and len(group.shape) > 1 else None
-
-
 def _columns(group: Group, pieces: int) -> int | None:
     return len(group.shape) - 1 if not group.is_data and len(group.shape) > 1 else None
 
 
-# the most useful ones first, as large graphs are tried with some of their combinations only
-ROLES: tuple[Role, ...] = (_data, _fully_sharded, _zero, _columns, _rows, _replicate)
+SPREAD = {_fully_sharded, _zero}
+"""Roles that may shard any axis: one that no other role shards, if there is one."""
 
 
 class Search:
@@ -258,19 +255,59 @@ class Search:
 
     def starts(self) -> Iterator[Choice]:
         """All combinations of usual roles of the mesh dimensions."""
-        for roles in product(ROLES, repeat=len(self.mesh.shape)):
-            yield tuple(
-                self._nearest(number, group, roles) for number, group in enumerate(self.step.groups)
-            )
+        paired = self._paired()
+        # the most useful ones first: of large graphs, some combinations only are tried
+        usual: tuple[Role, ...] = (_data, _fully_sharded, _zero, paired, _columns, _replicate)
+        for roles in product(usual, repeat=len(self.mesh.shape)):
+            yield self._combined(roles)
+
+    def _combined(self, roles: tuple[Role, ...]) -> Choice:
+        groups = enumerate(self.step.groups)
+        return tuple(self._nearest(number, group, roles) for number, group in groups)
+
+    def _paired(self) -> Role:
+        """Tensor parallel as in Megatron (arXiv:1909.08053): every matrix is sharded along its
+        first or its last axis, whichever sends less beside those before it. So the second of two
+        matrices takes shards as the first one leaves them.
+        """
+        axes = {g.name: _first_of_matrix(g) for g in self.step.groups}
+
+        def role(group: Group, pieces: int) -> int | None:
+            return axes[group.parameter or group.name]
+
+        def seconds() -> float:
+            roles = (*[_data] * (len(self.mesh.shape) - 1), role)
+            return self.lower_bound(self._combined(roles)).communication_s
+
+        matrices = [g for g in self.step.groups if g.parameter is None and axes[g.name] is not None]
+        # those of all layers first: what is before and after the layers follows them
+        matrices.sort(key=lambda group: -len(group.tensors))
+        least = seconds()
+        # later matrices may change what is best for earlier ones
+        for group in 2 * matrices:
+            if self._is_over(MAX_NODES / 4):
+                break
+            before = axes[group.name]
+            axes[group.name] = len(group.shape) - 1 if before == 0 else 0
+            sent = seconds()
+            if sent < least:
+                least = sent
+            else:
+                axes[group.name] = before
+        return role
 
     def _nearest(self, number: int, group: Group, roles: tuple[Role, ...]) -> Placements:
         """The placements of a group by roles, replicated where it cannot be sharded so."""
-        found: list[int | None] = []
-        for role, pieces in zip(roles, self.mesh.shape, strict=True):
-            wanted = role(group, pieces)
-            rest = [None] * (len(roles) - len(found) - 1)
-            fits = self._fits(group, (*found, wanted, *rest))
-            found.append(wanted if fits else None)
+        found: list[int | None] = [None] * len(roles)
+        for i in sorted(range(len(roles)), key=lambda i: roles[i] in SPREAD):
+            axis = roles[i](group, self.mesh.shape[i])
+            if axis is not None and roles[i] in SPREAD and not group.is_data:
+                taken = {a for role, a in zip(roles, found, strict=True) if role not in SPREAD}
+                free = (a for a in range(len(group.shape)) if a not in taken)
+                axis = next(free, axis)
+            found[i] = axis
+            if not self._fits(group, tuple(found)):
+                found[i] = None
         placements = tuple(found)
         options = self.options[number]
         return placements if placements in options else options[0]
@@ -346,6 +383,10 @@ class Search:
             if group.is_data or sizes[i] >= min_share * sum(sizes):
                 numbers.append(i)
         return sorted(numbers, key=lambda i: -sizes[i])
+
+
+def _first_of_matrix(group: Group) -> int | None:
+    return 0 if not group.is_data and len(group.shape) > 1 else None
 
 
 def _fingerprint(bound: Cost) -> Hashable:

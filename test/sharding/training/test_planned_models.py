@@ -122,6 +122,10 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple[int, ...], tuple[int, ...]]] = 
     "experts": (Experts, (8, 16), (8, 16)),
     "lstm": (Recurrent, (8, 6), (8, 6)),
 }
+DEEP: dict[str, Callable[[], Any]] = {
+    "gpt": lambda: Transformer(2048, 256, 6, 4, 64),
+    "experts": lambda: Experts(6, 256, 2048),
+}
 OPTIMIZERS: dict[str, Callable[[list[Tensor]], nn.optim.Optimizer]] = {
     "sgd": lambda params: nn.optim.SGD(params, momentum=0.9),
     "adamw": nn.optim.AdamW,
@@ -217,26 +221,36 @@ def by_hand(inputs: Mapping[str, Any], mesh: Mesh) -> dict[str, dict[str, Shardi
 # ---- costs ----
 
 
-@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("name", ["gpt", "experts"])
+@pytest.mark.parametrize("name", DEEP)
 def test_few_layers_tell_the_cost_of_many_whatever_was_built_before(
     name: str, optimizer: str
 ) -> None:
-    inputs = inputs_of(name, optimizer)
+    inputs = with_data(DEEP[name](), optimizer, (32, 64), (32, 64), "NULL")
     trial = TrialFunction(step, inputs, group_tensors(inputs))
+    assert trial.repeated
     by_name = by_hand(inputs, NULLS)
     found = []
     for layouts in (*by_name.values(), by_name["data parallel"]):
         chosen = [layouts[next(iter(group.tensors))] for group in trial.groups]
         few = trial.planned(chosen, trial.graphs(chosen))
         every = trial.cost(chosen)
-        assert few.inputs_nbytes == every.inputs_nbytes
-        assert few.nbytes == pytest.approx(every.nbytes, rel=0.02)
-        assert few.seconds == pytest.approx(every.seconds, rel=0.05)
-        assert few.memory_nbytes == pytest.approx(every.memory_nbytes, rel=0.1)
+        assert (few.inputs_nbytes, few.kinds) == (every.inputs_nbytes, every.kinds)
+        assert few.seconds == pytest.approx(every.seconds, rel=0.01)
+        # where the memory of temporaries is shared, a little is lost between them
+        assert few.memory_nbytes == pytest.approx(every.memory_nbytes, rel=0.05)
         found.append(few)
     assert found[0] == found[-1]
+
+
+@pytest.mark.parametrize("name", ["gpt", "experts"])
+def test_a_short_list_of_layers_is_built_whole(name: str) -> None:
+    inputs = inputs_of(name, "sgd")
+    trial = TrialFunction(step, inputs, group_tensors(inputs))
+    layouts = by_hand(inputs, NULLS)["fully sharded over all"]
+    chosen = [layouts[next(iter(group.tensors))] for group in trial.groups]
+    assert trial.planned(chosen, trial.graphs(chosen)) == trial.cost(chosen)
 
 
 def test_a_trial_leaves_no_assignment_behind() -> None:
