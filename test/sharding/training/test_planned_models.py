@@ -238,8 +238,8 @@ def test_few_layers_tell_the_cost_of_many_whatever_was_built_before(
         every = trial.cost(chosen)
         assert (few.inputs_nbytes, few.kinds) == (every.inputs_nbytes, every.kinds)
         assert few.seconds == pytest.approx(every.seconds, rel=0.01)
-        # where the memory of temporaries is shared, a little is lost between them
-        assert few.memory_nbytes == pytest.approx(every.memory_nbytes, rel=0.05)
+        # the order of kernels may differ, and a little is lost between temporaries
+        assert few.memory_nbytes == pytest.approx(every.memory_nbytes, rel=0.15)
         found.append(few)
     assert found[0] == found[-1]
 
