@@ -8,7 +8,7 @@ tensors and pending writes are realized.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from tinygrad.device import Buffer
@@ -47,7 +47,7 @@ class Recording:
         self._given = [(x, x.grad) for x in given]
         self.before = Survey(self.roots)
         lazy = [x for x in self.before.links if x.is_tensor and not _is_stored(x.value)]
-        self._lazy_links = [(x, weakref.ref(x.value.uop)) for x in lazy]
+        self._lazy_links = [(x, _node_later(x.value.uop)) for x in lazy]
         # what the function replaces may have other references in a later call, so its writes count;
         # gradients are dropped before others are computed, which saves their memory
         reached = self.before.tensors()
@@ -196,6 +196,11 @@ class Recording:
             if id(x) in named or has_pending_write(x.uop) or is_uniform(x.uop):
                 found.append(x)
         return found
+
+
+def _node_later(node: UOp) -> Callable[[], UOp | None]:
+    """What gives a node, if it lives; a constant, which keeps no memory alive, does."""
+    return (lambda: node) if is_uniform(node) else weakref.ref(node)
 
 
 def _is_stored(x: TensorBase) -> bool:
