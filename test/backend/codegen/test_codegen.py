@@ -791,7 +791,8 @@ def test_matmul_of_other_floats_accumulates_in_the_wide_type(dtype: DType) -> No
     sizes = {0: m * n, 1: m * k, 2: k * n}
     arrays = {s: random_array(RNG, dtype, size) for s, size in sizes.items()}
     runner = check(kernel, arrays, vector_bytes=WIDE_BYTES)
-    assert any("tile" in x for x in runner.program.applied)
+    # by registers, or by a matrix instruction if this processor has one of the dtype
+    assert any("tile" in x or "blocks" in x for x in runner.program.applied)
 
 
 def test_an_epilogue_may_read_the_output_in_place() -> None:
