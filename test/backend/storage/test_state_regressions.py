@@ -261,6 +261,35 @@ see(x.numpy())
 """,
 }
 RESULTS = {
+    "a view of a constant of the closure": """
+w = Tensor.full((2, 2), 2.0)
+box = [w]
+@TinyJit
+def f(x):
+    a = x + box[0]
+    x.assign(a)
+    return box[0][:1], a
+f(Tensor([[1.0, 4.0], [0.0, 8.0]]))
+f(Tensor.full((2, 2), 1.0))
+a, b = f((--w))
+f(w)
+see(a.numpy())
+see(w.numpy())
+""",
+    "a tensor of the closure, beside a copy of it as the argument": """
+w = Tensor([-4, -4])
+@TinyJit
+def f(x):
+    return w
+a = f(Tensor([-1, -2]))
+b = f(a + 0)
+c = f(w)
+w[0] = 7
+see(c.numpy())
+d = f(w + 0)
+w[1] = 3
+see(d.numpy())
+""",
     "a tensor of the closure, beside a view of it as the argument": """
 w = Tensor([0, 0, 7, 8, 9], device=L)
 box = {"w": w}

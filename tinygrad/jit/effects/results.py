@@ -100,7 +100,7 @@ class Outcome(Generic[R]):
         results = tensors_in(result)
         kept = {id(x): x for place in places for x in tensors_in(place.value)}
         kept |= {id(x): x for x in gradients.values() if x is not None}
-        self._templates = self._make_templates(results, kept.values(), gradients)
+        self._templates = self._make_templates(results, kept.values(), gradients, views_of_older)
         self._result: R = self._templates.of(result, older)
         # the caller may change a list that it got
         self._is_new = is_new_in_each_call(self._result) or may_change(self._result)
@@ -111,7 +111,7 @@ class Outcome(Generic[R]):
         self._same_results = [
             _SameResult(x, id(x) not in views_of_older, self._calls)
             for x in same.values()
-            if _is_stored(x)
+            if _is_stored(x) or id(x) in views_of_older
         ]
         contents = [Content(x.uop) for x in made]
         memory = [m for found in contents for m, _ in found.memory.values()]
@@ -138,6 +138,7 @@ class Outcome(Generic[R]):
         results: Iterable[Tensor],
         kept: Collection[Tensor],
         gradients: Mapping[int, Tensor | None],
+        views_of_older: Collection[int],
     ) -> Templates:
         """Templates of the tensors that cannot be the same objects in each call."""
         substitution = Substitution(self._captured, self._captured)
@@ -146,9 +147,12 @@ class Outcome(Generic[R]):
         kept_memory = {base for x in kept for base in self._below(x)}
 
         def is_made(x: Tensor) -> bool:
-            is_filled = not kept_memory.isdisjoint(self._below(x))
-            is_new = id(x) in left or is_uniform(x.uop) or is_filled
-            return is_new or substitution.changes(Content(x.uop))
+            if id(x) in left or not kept_memory.isdisjoint(self._below(x)):
+                return True
+            if id(x) in views_of_older:
+                # a view of an argument, or of a tensor that each call finds
+                return False
+            return is_uniform(x.uop) or substitution.changes(Content(x.uop))
 
         return Templates(self._captured, results, kept, is_made, self._calls)
 
