@@ -63,7 +63,7 @@ class Runner:
     def __init__(self, kernel: UOp, renderer: Renderer | None = None) -> None:
         renderer = renderer or LLVMRenderer(host_target())
         if not CPU_LLVM:
-            renderer = CRenderer(replace(renderer.target, dialect="c"))
+            renderer = CRenderer(replace(renderer.target, dialect="c", matrix=()))
         start = time.perf_counter()
         self.program: ProgramSpec = get_program(kernel, renderer)
         self.python_s = time.perf_counter() - start
