@@ -244,7 +244,8 @@ def _stores(writes: Sequence[UOp], outputs: dict[UOp, UOp], stored: Collection[U
         if old not in found and (old in stored or node.op is Ops.CUSTOM_KERNEL):
             found[old] = UOp.new_buffer(old.arg.device, old.arg.shape, old.dtype)
     for node in writes if found else ():
-        outputs[node] = outputs[node].substitute(found)
+        place = outputs[node]
+        outputs[node] = found[place] if place in found else place.substitute(found)
     return [Store(old, new) for old, new in found.items()]
 
 

@@ -217,7 +217,8 @@ def _follow(store: Store) -> None:
     cell = owner_of(store.old.memory)
     node = None if cell is None else cell._node
     if cell is not None and node is not None and view_base(node) is store.old:
-        cell.set(node.substitute({store.old: store.new}))
+        is_whole = node is store.old
+        cell.set(store.new if is_whole else node.substitute({store.old: store.new}))
 
 
 def _run_copies(copies: list[UOp]) -> None:
