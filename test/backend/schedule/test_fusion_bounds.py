@@ -252,6 +252,5 @@ def test_the_first_step_of_many_parameters_is_linear(count: int) -> None:
         # other numbers of parameters, as a plan of equal structure would be known
         calls = [first_step_calls(n) for n in (count + 1, 2 * count + 1, 4 * count + 1)]
     assert (calls[2] - calls[1]) <= 1.3 * 2 * (calls[1] - calls[0])
-    # 4,300 with an order for each pass, and nodes for gradients in the plan; 40 more to put back
-    # what a schedule that fails overwrites
-    assert (calls[2] - calls[1]) / (2 * count) <= 4100
+    # 40 to put back what a schedule that fails overwrites, 250 for the order that frees memory early
+    assert (calls[2] - calls[1]) / (2 * count) <= 4500
