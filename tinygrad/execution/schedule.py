@@ -202,17 +202,26 @@ def create_schedule(nodes: list[UOp], further: FurtherNodes | None = None) -> Sc
             if node not in outputs:
                 outputs[node] = assigned_view(node)
             continue
-        # nodes that were optimized to one value share a BUFFER until one of them is written
-        key = (parts, node.device, node.shape)
-        if key not in results:
-            results[key] = binding.output(node, parts)
+        # nodes that were optimized to one value share a BUFFER until one of them is written: no
+        # memory has two names in a graph
+        found = _viewed_as(results.get((parts, node.device)), node)
+        if found is None:
+            found = results[parts, node.device] = binding.output(node, parts)
             if tokens:
                 below = [token for part in parts for token in tokens[part.entry]]
-                set_tokens(results[key], tuple(dict.fromkeys(below)))
-        outputs[node] = results[key]
+                set_tokens(found, tuple(dict.fromkeys(below)))
+        outputs[node] = found
     stores = _stores(canonical.assignments, outputs, stored)
     superseded = {node: outputs.pop(node) for node in lost}
     return Schedule(items, outputs, bound, stores, superseded)
+
+
+def _viewed_as(stored: UOp | None, node: UOp) -> UOp | None:
+    """A BUFFER in the shape of a node; None if that is no view of it."""
+    if stored is None or stored.shape == node.shape:
+        return stored
+    view = stored.reshape(node.shape)
+    return view if view.src == (stored,) and view.device == node.device else None
 
 
 def _with_further(wanted: list[UOp], further: FurtherNodes | None) -> tuple[Canonical, list[UOp]]:

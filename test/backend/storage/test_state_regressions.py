@@ -608,6 +608,26 @@ see(k.numpy())
 """,
 }
 STORED_VIEWS = {
+    "a value and a view of it that one kernel stores": """
+a = Tensor.zeros(40).contiguous().realize()
+b = a.contiguous().detach()
+c = b.unsqueeze(1)
+a.assign(Tensor.ones(40))
+c += 1
+Tensor.realize(a, c)
+c += 1
+see(b.numpy())
+""",
+    "a sharded value and a view of it that one kernel stores": """
+a = Tensor.zeros(80, device=L).contiguous().realize()
+b = a.contiguous().detach()
+c = b.unsqueeze(1)
+a.assign(Tensor.ones(80, device=L))
+c += 1
+Tensor.realize(a, c)
+c += 1
+see(b.numpy())
+""",
     "a slice written through a flip of all memory": """
 t1 = Tensor.arange(2).reshape(1, 2).expand(3, 2).realize()
 t2 = t1.detach().contiguous()

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from tinygrad.dtype import dtypes
 from tinygrad.execution.versions import bases_of
 from tinygrad.gradient import carry_over, carry_over_to
+from tinygrad.sharding import max_shape
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.gradients.grad_mode import GradState
 from tinygrad.storage.gradients.known_histories import KnownHistories, Reason
@@ -118,13 +119,18 @@ class Histories(KnownHistories):
                 kept[key] = keep
                 if owners.setdefault(place, key) is not key:
                     copied.append(key)
+            else:
+                # a view of the BUFFER of another node
+                kept[key] = keep
+                copied.append(key)
         for key in copied:
             place = table[key]
-            table[key] = UOp.new_buffer(place.device, place.arg.shape, place.dtype)
+            table[key] = UOp.new_buffer(place.device, max_shape(place.shape), place.dtype)
             self._copies.append((table[key], place))
         if owners and len(owners) < len(table):
             for key, place in table.items():
-                if place in owners and key not in kept and key.op not in IN_PLACE:
+                is_shared = view_base(place) in owners
+                if is_shared and key not in kept and key.op not in IN_PLACE:
                     table[key] = place.detach()
         return kept
 
