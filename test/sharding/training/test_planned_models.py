@@ -237,7 +237,7 @@ def test_few_layers_tell_the_cost_of_many_whatever_was_built_before(
         few = trial.planned(chosen, trial.graphs(chosen))
         every = trial.cost(chosen)
         assert (few.inputs_nbytes, few.kinds) == (every.inputs_nbytes, every.kinds)
-        assert few.seconds == pytest.approx(every.seconds, rel=0.01)
+        assert few.seconds == pytest.approx(every.seconds, rel=0.03)
         # the order of kernels may differ, and a little is lost between temporaries
         assert few.memory_nbytes == pytest.approx(every.memory_nbytes, rel=0.15)
         found.append(few)
