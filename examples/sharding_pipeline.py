@@ -94,4 +94,5 @@ if __name__ == "__main__":
 
     losses, trace = train(GPUS)
     alone, _ = train(GPUS[:1])
-    report({f"{len(GPUS)} devices": losses, "one device": alone}, trace, bound())
+    # Adam divides gradients by their size, also those that are near the rounding
+    report({f"{len(GPUS)} devices": losses, "one device": alone}, trace, bound(), tolerance=1e-2)
