@@ -608,6 +608,14 @@ see(k.numpy())
 """,
 }
 STORED_VIEWS = {
+    "contiguous_backward of what is stored": """
+x = Tensor([[2.0, 3.0], [4.0, 5.0]]).realize()
+for number in range(4):
+    other = (x * 0 + 9).contiguous().realize()
+    del other
+    y = x.contiguous_backward().contiguous().contiguous_backward()
+    see(y.numpy())
+""",
     "a value and a view of it that one kernel stores": """
 a = Tensor.zeros(40).contiguous().realize()
 b = a.contiguous().detach()

@@ -119,7 +119,7 @@ class Histories(KnownHistories):
                 kept[key] = keep
                 if owners.setdefault(place, key) is not key:
                     copied.append(key)
-            else:
+            elif place.op is Ops.RESHAPE and place.src[0] in table.values():
                 # a view of the BUFFER of another node
                 kept[key] = keep
                 copied.append(key)
@@ -137,7 +137,7 @@ class Histories(KnownHistories):
     def copy_shared(self, run: Callable[[list[UOp]], None]) -> None:
         """Copy values to their own memory once they are computed; `run` computes ASSIGNs."""
         if self._copies:
-            copies = [new.assign(place) for new, place in self._copies if place.is_realized]
+            copies = [new.assign(x) for new, x in self._copies if view_base(x).is_realized]
             self._copies.clear()
             run(copies)
 
