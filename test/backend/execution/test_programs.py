@@ -22,7 +22,8 @@ from tinygrad.uop.passes import observe_passes
 
 @pytest.fixture(autouse=True)
 def empty_cache(tmp_path: Path) -> Iterator[None]:
-    with Context(CACHEDIR=str(tmp_path), CACHELEVEL=programs.KEEPS_PROGRAMS):
+    # verified passes run each time
+    with Context(CACHEDIR=str(tmp_path), CACHELEVEL=programs.KEEPS_PROGRAMS, SPEC=0):
         yield
 
 
