@@ -33,7 +33,7 @@ def value_of(variable: N, argument: int) -> Any:
 
 
 def read_argument(variable: N) -> N:
-    """The value of a Variable in a kernel: itself, or what is made of the integer passed."""
+    """The value of a Variable in a kernel: itself, or what is made of its integer argument."""
     if variable.dtype in _PASSED:
         return variable
     new, is_double = type(variable), variable.dtype is dtypes.float64
