@@ -261,6 +261,17 @@ see(x.numpy())
 """,
 }
 RESULTS = {
+    "a view of the second of two arguments that are views of one tensor": """
+w = Tensor([[1, 2], [3, 4], [5, 6]], device=L)
+@TinyJit
+def f(x, y):
+    return y, y[:1]
+f(w, w)
+f(w, w.flip(0))
+a, b = f(w, Tensor([[7, 8], [9, 10], [11, 12]], device=L).realize())
+see(a.numpy())
+see(b.numpy())
+""",
     "a view of a constant of the closure": """
 w = Tensor.full((2, 2), 2.0)
 box = [w]

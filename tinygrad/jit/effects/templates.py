@@ -193,12 +193,14 @@ def value_key(tensor: Tensor) -> Any:
 
 
 def _argument_of(tensor: Tensor, captured: Inputs) -> int | None:
-    """The number of the argument that a tensor is a view of."""
+    """The number of the argument that a tensor is a view of: of several, by the fewest steps."""
+    found: int | None = None
+    length = -1
     for i, x in enumerate(captured.tensors):
         if tensor is x:
             return i
         steps = x._steps
         is_alias = tensor._cell is not None and tensor._cell is x._cell
-        if is_alias and tensor._steps[: len(steps)] == steps:
-            return i
-    return None
+        if is_alias and len(steps) > length and tensor._steps[: len(steps)] == steps:
+            found, length = i, len(steps)
+    return found
