@@ -670,7 +670,7 @@ def test_rows_scattered_along_the_reduction_are_staged_for_many_columns(
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("left", ["ik", "ki"])
-@pytest.mark.parametrize(("m", "n", "k"), [(20, 650, 130), (9, 1100, 64), (33, 100, 71)])
+@pytest.mark.parametrize(("m", "n", "k"), [(20, 650, 130), (9, 1100, 64), (33, 300, 71)])
 def test_the_panel_of_a_few_rows_is_streamed(
     m: int, n: int, k: int, left: str, threads: int
 ) -> None:
