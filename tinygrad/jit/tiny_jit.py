@@ -240,7 +240,8 @@ class TinyJit(Followed, Generic[P, R]):
 
     def _capture(self, inputs: Inputs, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function, and keep its items if replays of them have the effects of a call."""
-        if self._written is not None:
+        # an argument that moved out of the memory of a leaf would be no function of the leaf
+        if self._written is not None and all(inputs.leaves):
             self._written.make_writable(inputs)
             # arguments may be views of what is written
             inputs = find_inputs(*self._forms.canonical(args, kwargs))

@@ -592,6 +592,16 @@ see(w.numpy())
 """,
 }
 LAZY_ARGUMENTS = {
+    "an argument in the memory of a leaf that the function writes": """
+t = Tensor([1.0, 2.0]).requires_grad_()
+@TinyJit
+def f(x):
+    g = (x * t).sum().gradient(t)[0]
+    t.assign(t.detach() + g)
+    return g.contiguous()
+for number in range(3):
+    see(f(t.contiguous_backward()).numpy())
+""",
     "an equal value of a pending write": """
 @TinyJit
 def f(x):
