@@ -17,7 +17,7 @@ after it was realized, assigned, replaced, or moved in place.
     pickling.py          pickles and copies of tensors that are views of each other
     dependents.py        which nodes are built on a node
     rebuild.py           graphs over other nodes
-    files.py             tensors in files, and `file_layout.py`, where their elements are
+    files.py             tensors in files, and `element_layout.py`, where their elements are
     random_generator.py  the key and the position of the random number generator
     lock.py              one realization or assignment at a time
     host/                numpy arrays, lists and bytes; DLPack

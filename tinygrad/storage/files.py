@@ -26,7 +26,7 @@ from tinygrad.runtime.disk import (
 )
 from tinygrad.schedule.storage_views import contiguous_range
 from tinygrad.sharding import Sharding
-from tinygrad.storage.file_layout import ByteRanges, byte_ranges
+from tinygrad.storage.element_layout import ByteRanges, byte_ranges
 from tinygrad.storage.gradients.history import histories
 from tinygrad.storage.host.arrays import file_buffer, file_buffers
 from tinygrad.storage.live_tensors import TensorBase, live_tensors

@@ -524,6 +524,17 @@ see(w.numpy())
 """,
 }
 EXPORTS = {
+    "a slice with a step that needs padding": """
+t = Tensor([[3], [6], [7], [2], [5]]).realize()
+k = t.permute(1, 0)[:, 1::3]
+n = np.from_dlpack(k)
+n[...] += 4
+see(t.numpy())
+see(k.numpy())
+t[4] = 9
+see(t.numpy())
+see(n)
+""",
     "a slice with a step that selects one element": """
 x = Tensor([[7, 4], [2, 1]])
 array = np.from_dlpack(x[:1][::-3])

@@ -15,6 +15,7 @@ from tinygrad.errors import ArgumentError
 from tinygrad.execution.capture import check_readable
 from tinygrad.mixin.memory.conversion import ConversionMixin
 from tinygrad.sharding import Sharding
+from tinygrad.storage.element_layout import strided_array
 from tinygrad.storage.host import dlpack
 from tinygrad.storage.host.arrays import shared_node
 from tinygrad.storage.host.values import view_array
@@ -153,7 +154,8 @@ class InterchangeMixin(ConversionMixin):
             return np.empty(self.shape, to_numpy_dtype(self.dtype))
         check_readable(self.uop)
         own_memory(self, for_outside=True)
-        return view_array(self.realize().uop)
+        found = strided_array(self.uop)
+        return view_array(self.realize().uop) if found is None else found
 
     def _check_addressable(self) -> None:
         device = self.device
