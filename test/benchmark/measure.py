@@ -25,7 +25,7 @@ class Benchmark:
     With `work`, in GFLOP, or `nbytes`, what has to be read and written, the table shows rates too,
     with `memory` the megabytes that it returns. `arithmetic` is "f32", "tf32" or "bf16": what the
     work is bounded by on a GPU. `small` is `ours` at a size that runs once in a second or so; None
-    if `ours` does.
+    if `ours` does. With `whole`, a benchmark measures all of its line (a `results.Result`) itself.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Benchmark:
     arithmetic: str = "f32"
     peer: Callable[[], float] | None = None
     small: Callable[[], float] | None = None
+    whole: Callable[[], Any] | None = None
 
 
 _runs_once = ContextVar("runs once", default=False)
