@@ -8,11 +8,13 @@ not run again.
 from __future__ import annotations
 
 import threading
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
 from tinygrad.device import Buffer, RemoteBuffer
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import DType, dtypes
+from tinygrad.execution.versions import is_unread
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.user_line import find_user_line
 
@@ -39,6 +41,19 @@ class Capture:
     """The memory of values through whose histories a gradient went on."""
     has_moved: bool = False
     """Whether content was copied before it was overwritten, other than by an item."""
+
+    _results: dict[tuple[str, int, DType], list[Buffer]] = field(default_factory=dict)
+
+    def result(self, device: str, size: int, dtype: DType, taken: Container[Buffer]) -> Buffer:
+        """Memory for a result of a plan: that of an earlier one which nobody can read any more and
+        which is not `taken`, if there is one.
+        """
+        known = self._results.setdefault((device, size, dtype), [])
+        for buffer in known:
+            if buffer not in taken and is_unread(buffer):
+                return buffer
+        known.append(Buffer(device, size, dtype))
+        return known[-1]
 
     def arena(self, device: str, nbytes: int) -> Buffer:
         """The arena of a device, of at least `nbytes`."""

@@ -6,8 +6,9 @@ each. Invariant: graphs of equal structure are planned once, whatever buffers th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence, Set
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 from tinygrad.caches import NODE_BYTES, LruTable, cache_bytes
@@ -16,13 +17,22 @@ from tinygrad.execution.binding import Binding
 from tinygrad.execution.buffers import device_buffers, note_host_array, set_tokens, tokens_of
 from tinygrad.execution.capture import capturing
 from tinygrad.execution.realize import ScheduleItem
+from tinygrad.execution.temporaries import SMALL_TEMPORARY_BYTES
 from tinygrad.execution.wire import current_wire
 from tinygrad.garbage import no_garbage
+from tinygrad.helpers import all_int
 from tinygrad.schedule.canonical import Canonical, canonicalize, lift_numbers
-from tinygrad.schedule.execution_plan import ExecutionPlan
+from tinygrad.schedule.execution_plan import ExecutionPlan, Slices, count_work, operations_of
 from tinygrad.settings import ALL2ALL, ALLREDUCE_CAST, RING, SCHEDULE_CACHE, SPLIT_REDUCEOP
-from tinygrad.sharding import Sharding, current_local_devices, current_topology
+from tinygrad.sharding import (
+    Sharding,
+    current_local_devices,
+    current_topology,
+    is_on_host,
+    max_shape,
+)
 from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop.device_value import is_file
 from tinygrad.uop.known_orders import orders_kept
 from tinygrad.uop.ops import UOp
 
@@ -47,7 +57,8 @@ class Schedule:
     of bound Variables.
 
     `stores` are the BUFFERs whose memory is overwritten, `superseded` the ASSIGNs whose content a
-    later one of the schedule overwrites, with the view of memory that they wrote.
+    later one of the schedule overwrites, with the view of memory that they wrote. `on_the_way` are
+    the computed nodes that nobody asked for.
     """
 
     items: list[ScheduleItem] = field(default_factory=list)
@@ -55,12 +66,14 @@ class Schedule:
     values: dict[str, int] = field(default_factory=dict)
     stores: list[Store] = field(default_factory=list)
     superseded: dict[UOp, UOp] = field(default_factory=dict)
+    on_the_way: list[UOp] = field(default_factory=list)
 
     def clear(self) -> None:
         """Let go of all nodes."""
         self.outputs.clear()
         self.stores.clear()
         self.superseded.clear()
+        self.on_the_way.clear()
 
     def outputs_of(self, completed: list[ScheduleItem]) -> dict[UOp, UOp]:
         """The outputs in memory that no item writes after these first ones."""
@@ -127,17 +140,24 @@ _variations: LruTable[UOp, _Variation] = LruTable(
 """By the form of a graph: itself with Variables for its numbers."""
 
 
-def get_plan(sink: UOp, inputs: int) -> tuple[ExecutionPlan, dict[str, int]]:
+def get_plan(
+    sink: UOp, inputs: int, more: Sequence[UOp] = ()
+) -> tuple[ExecutionPlan, dict[str, int]]:
     """The plan of a canonical graph that reads `inputs` buffers, from the cache if it is there, and
     the values of the numbers that are arguments of its kernels.
+
+    Its last outputs are the values of `more`, nodes of the graph: those that cost nothing to keep.
+    The others are None.
 
     A graph that differs from an earlier one in numbers alone is planned once with those as
     Variables; later ones that differ in no others have the same plan. A capture keeps constants,
     since its kernels run with the numbers of the call that was captured. So does a process that
-    plans a part: others may have seen other graphs before, and all must come to equal plans.
+    plans a part: others may have seen other graphs before, and all must come to equal plans. So
+    does a graph of which more is kept.
     """
-    settings = (RING.value, ALL2ALL.value, ALLREDUCE_CAST.value, SPLIT_REDUCEOP.value)
-    options = (Device.DEFAULT, settings, current_topology(), current_local_devices())
+    if more:
+        return _plan_with(sink, inputs, more), {}
+    options = _options()
     if not SCHEDULE_CACHE:
         return _new_plan(sink, inputs), {}
     found = plan_cache.get((sink, *options))
@@ -161,6 +181,12 @@ def get_plan(sink: UOp, inputs: int) -> tuple[ExecutionPlan, dict[str, int]]:
     return found, values
 
 
+def _options() -> tuple[Any, ...]:
+    """What plans depend on besides their graph."""
+    settings = (RING.value, ALL2ALL.value, ALLREDUCE_CAST.value, SPLIT_REDUCEOP.value)
+    return Device.DEFAULT, settings, current_topology(), current_local_devices()
+
+
 def _new_plan(sink: UOp, inputs: int) -> ExecutionPlan:
     """A plan by the compiler, which is imported here: `import tinygrad` takes half the time."""
     from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
@@ -169,20 +195,134 @@ def _new_plan(sink: UOp, inputs: int) -> ExecutionPlan:
         return plan_graph(optimize_communication(sink), PlanOptions(inputs, Device.DEFAULT))
 
 
+MAX_EXTRA_MEMORY = 50
+"""Values are kept if a plan takes at most one part in so many more memory for them."""
+MIN_KEPT_OPERATIONS = 16
+"""Values that take at least so many operations a byte are kept, whatever memory the plan takes."""
+
+
+def _plan_with(sink: UOp, inputs: int, more: Sequence[UOp]) -> ExecutionPlan:
+    """The plan that keeps those values of `more` that cost nothing to keep, from the cache if it is
+    there.
+    """
+    key = (UOp.sink(*sink.src, *more), len(more), *_options())
+    found = plan_cache.get(key) if SCHEDULE_CACHE else None
+    if found is None:
+        found = _cheap_plan_with(sink, inputs, more)
+        plan_cache.put(key, found)
+    return found
+
+
+def _fixed_plan(sink: UOp, inputs: int) -> ExecutionPlan:
+    """The plan of a graph with its numbers, from the cache if it is there."""
+    key = (sink, *_options())
+    found = plan_cache.get(key) if SCHEDULE_CACHE else None
+    if found is None:
+        found = _new_plan(sink, inputs)
+        plan_cache.put(key, found)
+    return found
+
+
+def _cheap_plan_with(sink: UOp, inputs: int, more: Sequence[UOp]) -> ExecutionPlan:
+    """The plan that keeps those values of `more` which take no other kernels and messages, and no
+    more memory unless they are worth it.
+    """
+    count = len(sink.src)
+    sent = [node for node in sink.toposort() if node.op in GroupOp.Communication]
+    if all(map(_is_array_on_one_device, (*sent, *more))) and current_local_devices().is_all:
+        # to plan once is enough, as no other kernels and messages make them
+        found = _fixed_plan(UOp.sink(*sink.src, *more), inputs)
+        without = count_work(replace(found, outputs=found.outputs[:count]))
+        places = dict(zip(more, found.outputs[count:], strict=True))
+        if _is_as_cheap(count_work(found), without, places, set()):
+            return found
+    first = plan = _fixed_plan(sink, inputs)
+    dear = {node for node in more if _is_dear(node, more)}
+
+    def kept(nodes: Sequence[UOp], start: Sequence[UOp]) -> Sequence[UOp]:
+        """`start`, and those of `nodes` to keep beside it."""
+        nonlocal plan
+        both = [*start, *nodes]
+        found = _fixed_plan(UOp.sink(*sink.src, *both), inputs)
+        if _is_as_cheap(found, first, dict(zip(both, found.outputs[count:], strict=True)), dear):
+            plan = found
+            return both
+        if len(nodes) == 1:
+            return start
+        half = len(nodes) // 2
+        return kept(nodes[half:], kept(nodes[:half], start))
+
+    places = dict(zip(kept(more, ()), plan.outputs[count:], strict=True))
+    return replace(plan, outputs=(*plan.outputs[:count], *map(places.get, more)))
+
+
+def _is_as_cheap(
+    plan: ExecutionPlan, without: ExecutionPlan, kept: dict[UOp, Slices | None], dear: set[UOp]
+) -> bool:
+    """Whether a plan that keeps some values takes the same kernels and messages as one that does
+    not, and no more memory, but for that of values that are `dear` or small.
+
+    What is cheap to compute is not kept either where its memory could be reused. A host array is,
+    as sending it takes longer.
+    """
+    work, least = plan.work, without.work
+    if work is None or least is None or not work.is_as_cheap(least):
+        return False
+    extra = (least.peak + sum(map(without.nbytes, range(without.inputs)))) // MAX_EXTRA_MEMORY
+    reused = extra
+    for node, parts in kept.items():
+        nbytes = sum(map(plan.nbytes, {part.entry for part in parts or ()}))
+        is_free = node in dear or nbytes <= SMALL_TEMPORARY_BYTES
+        extra += nbytes if is_free else 0
+        reused += nbytes if is_free or node.op is not Ops.CONTIGUOUS else 0
+    return work.peak <= least.peak + extra and work.reused <= least.reused + reused
+
+
+def _is_array_on_one_device(node: UOp) -> bool:
+    """Whether a node is a copy of a host array on one device."""
+    return isinstance(node.device, str) and _is_host_array(node) and not is_file(node.src[0].device)
+
+
+def _is_host_array(node: UOp) -> bool:
+    """Whether a node is a copy of what is in the memory of the host, or in a file."""
+    if node.op is not Ops.COPY or node.src[0].op is not Ops.BUFFER:
+        return False
+    source = node.src[0].device
+    return isinstance(source, str) and is_on_host(source)
+
+
+def _is_dear(node: UOp, known: Collection[UOp]) -> bool:
+    """Whether a value is sent between devices, or takes many operations to compute, those below
+    `known` values left out.
+    """
+    if node.op in GroupOp.Communication:
+        return not _is_host_array(node)
+    below = UOp.sink(*node.src).toposort(gate=lambda x: x not in known)
+    nbytes = prod(max_shape(node.shape)) * node.dtype.itemsize
+    return sum(map(operations_of, below)) >= MIN_KEPT_OPERATIONS * nbytes
+
+
+Held: TypeAlias = Callable[[Set[UOp]], Set[UOp]]
+"""Those among some nodes that are the whole value of a live tensor."""
 FurtherNodes: TypeAlias = Callable[[tuple[UOp, ...], list[UOp], list[UOp]], list[UOp]]
 """For the writes of a graph, those among them that others overwrite, and its outputs: further nodes
 to compute in the same schedule."""
 
 
-def create_schedule(nodes: list[UOp], further: FurtherNodes | None = None) -> Schedule:
-    """The items that materialise `nodes`, and what is to be computed with them."""
+def create_schedule(
+    nodes: list[UOp], further: FurtherNodes | None = None, held: Held | None = None
+) -> Schedule:
+    """The items that materialise `nodes`, and what is to be computed with them. Values that they
+    store on the way and that are `held` are kept.
+    """
     wanted = _outputs_of(nodes)
     if not wanted:
         return Schedule()
     with no_garbage():
         canonical, lost = _with_further(wanted, further)
         sink = canonical.sink if canonical.sink.op is Ops.SINK else UOp.sink(canonical.sink)
-        plan, numbers = get_plan(sink, len(canonical.buffers))
+        kept = _kept(canonical.stored, wanted, held) if canonical.stored and held else {}
+        plan, numbers = get_plan(sink, len(canonical.buffers), tuple(kept.values()) if kept else ())
     bound = canonical.values
     if numbers:
         canonical = canonical._replace(values=bound | numbers)
@@ -197,7 +337,9 @@ def create_schedule(nodes: list[UOp], further: FurtherNodes | None = None) -> Sc
     # an assignment must not run a second time
     outputs = {node: assigned_view(node) for node in canonical.assignments}
     results: dict[tuple[Any, ...], UOp] = {}
-    for node, parts in zip(wanted, plan.outputs, strict=True):
+    on_the_way = _in_own_memory(plan, [*kept]) if kept else {}
+    asked = zip(wanted, plan.outputs, strict=not kept)
+    for node, parts in (*on_the_way.items(), *asked) if on_the_way else asked:
         if parts is None:
             if node not in outputs:
                 outputs[node] = assigned_view(node)
@@ -213,7 +355,37 @@ def create_schedule(nodes: list[UOp], further: FurtherNodes | None = None) -> Sc
         outputs[node] = found
     stores = _stores(canonical.assignments, outputs, stored)
     superseded = {node: outputs.pop(node) for node in lost}
-    return Schedule(items, outputs, bound, stores, superseded)
+    return Schedule(items, outputs, bound, stores, superseded, [*on_the_way])
+
+
+def _kept(stored: dict[UOp, UOp], wanted: list[UOp], held: Held) -> dict[UOp, UOp]:
+    """The nodes whose values plans store on the way, and that are `held`, with their canonical
+    nodes; sources first.
+    """
+    found = stored.keys() - wanted
+    known = held(found) if found else ()
+    if not known:
+        return {}
+    return {
+        node: new
+        for node, new in stored.items()
+        if node in known and all_int(node.shape) and not _is_halo(node)
+    }
+
+
+def _in_own_memory(plan: ExecutionPlan, kept: list[UOp]) -> dict[UOp, Slices | None]:
+    """The nodes `kept`, the last outputs of a plan, whose memory is no input and no other output,
+    with this memory.
+    """
+    count = len(plan.outputs) - len(kept)
+    used = {part.entry for parts in plan.outputs[:count] for part in parts or ()}
+    found: dict[UOp, Slices | None] = {}
+    for node, parts in zip(kept, plan.outputs[count:], strict=True):
+        entries = {part.entry for part in parts or ()}
+        if parts and min(entries) >= plan.inputs and used.isdisjoint(entries):
+            used |= entries
+            found[node] = parts
+    return found
 
 
 def _viewed_as(stored: UOp | None, node: UOp) -> UOp | None:

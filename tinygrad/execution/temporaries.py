@@ -1,7 +1,8 @@
 """Memory for the temporaries of a plan: one arena a device, shared by lifetime.
 
 Input: an `ExecutionPlan`. Output: a buffer for each of its temporary entries. Invariant: an entry
-that holds an output of the plan has a buffer of its own, so that it can outlive the plan.
+that holds an output of the plan has a buffer of its own, so that it can outlive the plan; while a
+function is captured, the buffer of an older output that nobody can read any more.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def memory_layout(plan: ExecutionPlan, share: bool) -> TemporaryLayout:
 
 
 def _place_temporaries(plan: ExecutionPlan, share: bool) -> TemporaryLayout:
-    kept = {p.entry for parts in plan.outputs if parts is not None for p in parts}
-    spans = _spans(plan)
+    kept = plan.output_entries
+    spans = plan.spans()
     members: dict[str, list[tuple[int, int]]] = {}
     for number in plan.temporary:
         devices = plan.entries[number].devices
@@ -65,8 +66,7 @@ def _place_temporaries(plan: ExecutionPlan, share: bool) -> TemporaryLayout:
         numbers = tuple(n for n, _ in owned)
         layout = planned.get(numbers)
         if layout is None:
-            owned_entries = [plan.entries[n] for n in numbers]
-            sizes = [entry.size * entry.dtype.itemsize for entry in owned_entries]
+            sizes = [plan.nbytes(n) for n in numbers]
             spanned = zip(numbers, sizes, strict=True)
             lifetimes = [_lifetime(spans.get(n, (0, 0)), size) for n, size in spanned]
             layout = planned[numbers] = plan_memory(lifetimes)
@@ -95,25 +95,25 @@ def _lifetime(span: tuple[int, int], nbytes: int) -> Lifetime:
 
 def allocate_temporaries(plan: ExecutionPlan) -> list[tuple[Buffer, ...]]:
     """Make the buffers of a plan's temporary entries, one for each local device."""
-    layout = memory_layout(plan, bool(MEMORY_PLANNER))
+    share = bool(MEMORY_PLANNER)
+    layout = memory_layout(plan, share)
     arenas: dict[str, Buffer] = {}
+    captures = capturing()
     if layout.arenas:
-        capture = next(reversed(capturing()), None) or Capture()
+        capture = captures[-1] if captures else Capture()
         arenas = {device: capture.arena(device, size) for device, size in layout.arenas.items()}
+    # other processes know the memory of a result by its token
+    results = captures[-1] if captures and share and plan.local.is_all else None
+    taken: list[Buffer] = []
 
     def allocate(place: TemporaryPlacement) -> Buffer:
         size, dtype = place.entry.size, place.entry.dtype
-        if place.offset is None:
+        if place.offset is not None:
+            return arenas[place.device].view(size, dtype, place.offset)
+        if results is None:
             return Buffer(place.device, size, dtype)
-        return arenas[place.device].view(size, dtype, place.offset)
+        result = results.result(place.device, size, dtype, taken)
+        taken.append(result)
+        return result
 
     return [tuple(map(allocate, parts)) for parts in layout.places]
-
-
-def _spans(plan: ExecutionPlan) -> dict[int, tuple[int, int]]:
-    """The first and last item that uses each entry."""
-    spans: dict[int, tuple[int, int]] = {}
-    for i, item in enumerate(plan.items):
-        for entry in item.entries:
-            spans[entry] = (spans.get(entry, (i, i))[0], i)
-    return spans

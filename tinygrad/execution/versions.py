@@ -81,6 +81,11 @@ def named_among(memory: Iterable[Base]) -> list[Base]:
     return found
 
 
+def is_unread(base: Base) -> bool:
+    """Whether no node, no cell and no code outside can read or write some memory."""
+    return not (owner_of(base) is not None or base.outside or named_among([base]))
+
+
 def forget_version(node: UOp, tokens: Iterable[Base] = ()) -> None:
     """Note that the content of a BUFFER node is no longer in its memory, which has these tokens."""
     for base in (*bases_of(node.memory), *tokens):

@@ -13,9 +13,14 @@ from typing import cast
 
 from tinygrad.device import Device
 from tinygrad.execution.temporaries import memory_layout
-from tinygrad.helpers import all_int, prod
+from tinygrad.helpers import all_int
 from tinygrad.planner.communication import CommCost, Ints, communication_costs, is_even
-from tinygrad.schedule.execution_plan import ExecutionPlan, KernelItem, TransferItem
+from tinygrad.schedule.execution_plan import (
+    ExecutionPlan,
+    KernelItem,
+    TransferItem,
+    operations_of,
+)
 from tinygrad.schedule.multi import LayoutLowering, local_rules
 from tinygrad.schedule.pipeline import PlanOptions, plan_graph
 from tinygrad.schedule.spmd.allreduce_algorithms import reduce_leading_axis
@@ -33,7 +38,7 @@ from tinygrad.sharding import (
     scattered_first,
     sliced_source,
 )
-from tinygrad.uop import GroupOp, Ops
+from tinygrad.uop import Ops
 from tinygrad.uop.args import BufferArg, CommInfo, Message, TransferArg
 from tinygrad.uop.device_value import Spmd, TensorDevice, device_names, tensor_device
 from tinygrad.uop.ops import UOp, sint
@@ -245,11 +250,5 @@ def _seconds(item: KernelItem) -> float:
     """The roofline time of a kernel: that of its arithmetic or of its memory traffic."""
     processor = current_topology().processor(item.devices[0])
     nbytes = sum(parts[0].size * parts[0].dtype.itemsize for parts in item.params)
-    operations = sum(_operations(node) for node in item.ast.toposort())
+    operations = sum(map(operations_of, item.ast.toposort()))
     return max(operations / processor.flops, nbytes / processor.bandwidth)
-
-
-def _operations(node: UOp) -> int:
-    if node.op is Ops.REDUCE_AXIS:
-        return prod(max_shape(node.src[0].shape))
-    return prod(max_shape(node.shape)) if node.op in GroupOp.ALU else 0

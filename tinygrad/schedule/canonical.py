@@ -34,11 +34,14 @@ from tinygrad.uop.user_line import UserLine
 _HAS_SIZES = GroupOp.Movement | GroupOp.Scatter | {Ops.ARANGE}
 _FOR_GRADIENTS = frozenset({Ops.DETACH, Ops.CONTIGUOUS_BACKWARD})
 _WRITES = frozenset({Ops.ASSIGN, Ops.CUSTOM_KERNEL})
+# ops whose values plans store, unless another order of operations needs none
+_STORED = GroupOp.Communication | {Ops.CONTIGUOUS}
 
 
 class Canonical(NamedTuple):
     """A canonical graph, and what it leaves out: the real `buffers`, the `values` of Variables, the
-    real ASSIGNs and CUSTOM_KERNELs, and the user's `lines` that caused communication.
+    real ASSIGNs and CUSTOM_KERNELs, and the user's `lines` that caused communication. `stored` are
+    the CONTIGUOUS, COPY and ALLREDUCE nodes, sources first, with their canonical nodes.
     """
 
     sink: UOp
@@ -46,6 +49,7 @@ class Canonical(NamedTuple):
     values: dict[str, int]
     assignments: tuple[UOp, ...]
     lines: tuple[UserLine, ...]
+    stored: dict[UOp, UOp]
 
     def line(self, number: int) -> UserLine:
         """The user's line with this number.
@@ -90,6 +94,7 @@ def canonicalize(sink: UOp) -> Canonical:
     found: list[UOp] = []
     variables = _Variables()
     lines: list[UserLine] = []
+    stored: dict[UOp, UOp] = {}
     order = sink.toposort()
     writes = [node for node in order if node.op in _WRITES]
     ranks = _ranks(writes) if writes else {}
@@ -118,11 +123,16 @@ def canonicalize(sink: UOp) -> Canonical:
         if not variables.values:
             # nothing below was bound, so the shape is the same one
             new.take_shape(node)
-        if op in GroupOp.Communication:
+        if op not in _STORED:
+            continue
+        stored[node] = new
+        if op is not Ops.CONTIGUOUS:
             new.user_line = len(lines)
             lines.append(node.user_line if isinstance(node.user_line, UserLine) else UserLine())
     check_bound(variables.used, variables.values)
-    return Canonical(done[sink], tuple(found), variables.values, tuple(writes), tuple(lines))
+    return Canonical(
+        done[sink], tuple(found), variables.values, tuple(writes), tuple(lines), stored
+    )
 
 
 def _canonical_leaf(node: UOp, buffers: list[UOp], variables: _Variables) -> UOp:

@@ -7,16 +7,19 @@ inputs` is the k-th buffer of the canonical graph; the others are allocated for 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 from tinygrad.caches import cached_function
 from tinygrad.dtype import DType
 from tinygrad.helpers import dedup
-from tinygrad.sharding import ALL_DEVICES, LocalDevices
-from tinygrad.uop import Ops
+from tinygrad.sharding import ALL_DEVICES, LocalDevices, max_shape
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.args import CommInfo, KernelInfo, Message, Reduction
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.spec import SpecError
@@ -203,6 +206,32 @@ def with_entries(item: Item, names: Mapping[int, int]) -> Item:
     return replace(item, source=named(item.source), destination=named(item.destination))
 
 
+class Work(NamedTuple):
+    """What a plan runs, in any order and whatever memory it uses: kernels, with their devices, and
+    rounds of messages, with their layouts and sizes. It is the same in every process.
+
+    `peak` are the maximum bytes of its temporaries and results on a device at a time, `reused`
+    those once results take the memory of arguments.
+    """
+
+    kernels: Counter[tuple[UOp, tuple[str, ...]]]
+    rounds: Counter[tuple[str, str, str, int]]
+    peak: int
+    reused: int = 0
+
+    def is_as_cheap(self, other: Work) -> bool:
+        """Whether this takes no more than `other`, except that kernels may store results which are
+        then not sent again.
+        """
+        if self.rounds != other.rounds:
+            return False
+        return self.kernels == other.kernels or (
+            bool(self.rounds)
+            and Counter(devices for _, devices in self.kernels.elements())
+            == Counter(devices for _, devices in other.kernels.elements())
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class ExecutionPlan:
     """Kernels and transfers in the order in which they run, over storage entries."""
@@ -221,6 +250,8 @@ class ExecutionPlan:
     local: LocalDevices = ALL_DEVICES
     digest: bytes = b""
     """A hash of the plan for all devices, equal in every process; empty if all are local."""
+    work: Work | None = field(default=None, repr=False)
+    """What it runs for all devices."""
     layouts: dict[bool, Any] = field(default_factory=dict, repr=False)
     """Where temporaries are placed: without (False) and with (True) shared memory, if known."""
 
@@ -254,10 +285,67 @@ class ExecutionPlan:
         part = slice_on(slices, number)
         return self.entries[part.entry].devices[part.device]
 
+    def nbytes(self, entry: int) -> int:
+        """The bytes of an entry on each of its devices."""
+        return self.entries[entry].size * self.entries[entry].dtype.itemsize
+
+    @property
+    def output_entries(self) -> set[int]:
+        """The entries that outputs are in."""
+        return {part.entry for parts in self.outputs for part in parts or ()}
+
+    def spans(self) -> dict[int, tuple[int, int]]:
+        """The first and last item that uses each entry."""
+        found: dict[int, tuple[int, int]] = {}
+        for i, item in enumerate(self.items):
+            for entry in item.entries:
+                found[entry] = (found.get(entry, (i, i))[0], i)
+        return found
+
     @property
     def temporary(self) -> range:
         """The numbers of the entries that the plan allocates."""
         return range(self.inputs, len(self.entries))
+
+
+def operations_of(node: UOp) -> int:
+    """The arithmetic operations that a node of a tensor graph or of a kernel's tensor form takes,
+    without those below it.
+    """
+    if node.op is Ops.REDUCE_AXIS:
+        return prod(max_shape(node.src[0].shape))
+    return prod(max_shape(node.shape)) if node.op in GroupOp.ALU else 0
+
+
+def count_work(plan: ExecutionPlan) -> ExecutionPlan:
+    """The plan with its `work`."""
+    kernels = Counter((x.ast, x.devices) for x in plan.items if isinstance(x, KernelItem))
+    rounds = Counter(
+        (x.info.kind, x.info.source, x.info.destination, x.piece_size)
+        for x in plan.items
+        if isinstance(x, TransferItem)
+    )
+    return replace(plan, work=Work(kernels, rounds, _peak_bytes(plan)))
+
+
+def count_reused(plan: ExecutionPlan) -> ExecutionPlan:
+    """The plan with its memory, once results take the memory of arguments."""
+    assert plan.work is not None, "the work is counted before"
+    return replace(plan, work=plan.work._replace(reused=_peak_bytes(plan)))
+
+
+def _peak_bytes(plan: ExecutionPlan) -> int:
+    end = len(plan.items)
+    spans = plan.spans()
+    spans |= {
+        x: (spans.get(x, (end, end))[0], end) for x in plan.output_entries if x >= plan.inputs
+    }
+    changes = [0] * (end + 2)
+    for entry in plan.temporary:
+        first, last = spans.get(entry, (end, end))
+        changes[first] += plan.nbytes(entry)
+        changes[last + 1] -= plan.nbytes(entry)
+    return max(accumulate(changes))
 
 
 def keep_local_items(plan: ExecutionPlan) -> ExecutionPlan:

@@ -27,7 +27,13 @@ from tinygrad.schedule.comm.reduce_first import reduce_first
 from tinygrad.schedule.comm.simplify import keep_round_trips, simplify_communication
 from tinygrad.schedule.comm.sink_into_scatter import sink_into_scatters
 from tinygrad.schedule.comm.sink_reshard import sink_resharding
-from tinygrad.schedule.execution_plan import PLAN, ExecutionPlan, keep_local_items
+from tinygrad.schedule.execution_plan import (
+    PLAN,
+    ExecutionPlan,
+    count_reused,
+    count_work,
+    keep_local_items,
+)
 from tinygrad.schedule.grouping.plan.free_early import free_early
 from tinygrad.schedule.grouping.plan.make_plan import make_plan
 from tinygrad.schedule.grouping.plan.rematerialize import rematerialize
@@ -115,7 +121,9 @@ GROUPING: tuple[Pass[PlanOptions], ...] = (
     ),
     Pass("rematerialize replicated values", lambda plan, _: rematerialize(plan), PLAN, PLAN),
     Pass("free memory early", lambda plan, _: free_early(plan), PLAN, PLAN),
+    Pass("count work", lambda plan, _: count_work(plan), PLAN, PLAN),
     Pass("reuse dying arguments", lambda plan, _: reuse_arguments(plan), PLAN, PLAN),
+    Pass("count reused memory", lambda plan, _: count_reused(plan), PLAN, PLAN),
     Pass("keep local items", lambda plan, _: keep_local_items(plan), PLAN, PLAN),
 )
 

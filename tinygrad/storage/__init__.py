@@ -53,8 +53,10 @@ read. Lazy values that read it are computed with the write, which is cheaper; `S
 not, and tests compute the same values with it.
 
 **Realization.** Realizing a node computes it into a `BUFFER`. Every live tensor whose graph
-contains the node is rebuilt over that `BUFFER`, so nothing is computed twice. `dependents` finds
-these tensors without walking the graphs of all others.
+contains the node is rebuilt over that `BUFFER`, so nothing is computed twice. So are those of a
+value that the plan stores on the way, a CONTIGUOUS, COPY or ALLREDUCE, if it is the whole value of
+a live tensor, and keeping it takes no other kernels and messages and little memory. Histories do
+not keep such a value. `dependents` finds these tensors without walking the graphs of all others.
 
 **Failures.** If a realization fails or is interrupted, what ran is kept, so no assignment runs
 twice; Ctrl-C waits until no memory is half written. What can no longer be computed is lost, and its

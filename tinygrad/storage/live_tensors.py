@@ -19,7 +19,7 @@ from tinygrad.execution.versions import bases_of, owner_of, set_owner, versions_
 from tinygrad.storage.content import Content
 from tinygrad.storage.gradients.grad_mode import GradState, gradients_disabled, open_blocks
 from tinygrad.storage.lock import changes
-from tinygrad.storage.views import view_base
+from tinygrad.storage.views import WHOLE_VIEWS, view_base
 from tinygrad.uop import Ops
 from tinygrad.uop.node_table import NodeTable
 from tinygrad.uop.ops import UOp
@@ -156,6 +156,28 @@ class LiveTensors:
     def lazy(self) -> list[TensorBase]:
         """The tensors that are not a BUFFER: views, and values that are not computed yet."""
         return [x for x in self.unsettled() if x.uop.op is not Ops.BUFFER]
+
+    def whole_values_in(self, nodes: AbstractSet[UOp]) -> list[tuple[TensorBase | Cell, UOp]]:
+        """The tensors and cells of which one of these lazy nodes is the whole value, with it."""
+        views = WHOLE_VIEWS
+        found: list[tuple[TensorBase | Cell, UOp]] = []
+        for ref in list(self._unsettled.values()):
+            x = ref()
+            if x is None:
+                continue
+            cell, node = x._cell, x._node
+            while node is not None and node.op in views:
+                node = node.src[0]
+            if node is not None and node in nodes:
+                found.append((x, node))
+            if cell is None:
+                continue
+            node = cell._node
+            while node is not None and node.op in views:
+                node = node.src[0]
+            if node is not None and node in nodes:
+                found.append((cell, node))
+        return found
 
     def lazy_holders(self) -> list[tuple[TensorBase | Cell, UOp]]:
         """The lazy tensors, and the cells whose whole value is not a BUFFER, with their nodes."""

@@ -7,11 +7,13 @@ are found: the gate copies the older content for one that is not.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from tinygrad.settings import STATE_POLICY
 from tinygrad.sharding import Sharding
 from tinygrad.storage.dependents import dependents
+from tinygrad.storage.gradients.partial_gradients import keeps_partial_gradients
 from tinygrad.storage.live_tensors import Cell, TensorBase, live_tensors
 from tinygrad.storage.views import movement_base, view_base
 from tinygrad.uop import Ops
@@ -49,6 +51,16 @@ def find_readers(memory: Collection[UOp], known: Collection[UOp] = ()) -> list[U
         for x, node in live
         if node in above and not _is_alias_of(x, memory) and not _is_unused(x)
     ]
+
+
+def held_values(nodes: AbstractSet[UOp]) -> set[UOp]:
+    """Those among `nodes` that are the whole value of a live tensor or cell. Gradients that are
+    accumulated stay partial sums.
+    """
+    held = {node for x, node in live_tensors.whole_values_in(nodes) if not _is_unused(x)}
+    if held and keeps_partial_gradients():
+        held = {node for node in held if node.op is not Ops.ALLREDUCE}
+    return held
 
 
 def kernel_outputs(node: UOp) -> list[UOp]:

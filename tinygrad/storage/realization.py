@@ -32,7 +32,7 @@ from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.lock import exclusive
 from tinygrad.storage.placement import in_own_memory
 from tinygrad.storage.put_back import PutBack
-from tinygrad.storage.readers import computed_together, find_readers, writes_below
+from tinygrad.storage.readers import computed_together, find_readers, held_values, writes_below
 from tinygrad.storage.rebuild import rebuilt
 from tinygrad.storage.shards import with_stored_shard
 from tinygrad.storage.views import (
@@ -99,9 +99,9 @@ def compute(roots: list[UOp]) -> None:
         try:
             run_schedule(schedule.items, completed)
         except BaseException:
-            replace_nodes(schedule.outputs_of(completed))
+            replace_nodes(schedule.outputs_of(completed), on_the_way=schedule.on_the_way)
             raise
-        replace_nodes(schedule.outputs)
+        replace_nodes(schedule.outputs, on_the_way=schedule.on_the_way)
     histories.copy_shared(_run_copies)
 
 
@@ -119,12 +119,12 @@ def planned(roots: list[UOp]) -> Schedule:
     nodes = [*roots]
     roots.clear()
     try:
-        schedule = create_schedule(nodes, further)
+        schedule = create_schedule(nodes, further, held_values)
     except Exception:
         # a reader that cannot be computed with the write moves out
         copies.clear()
         with Context(STATE_POLICY=0):
-            schedule = create_schedule(nodes, further)
+            schedule = create_schedule(nodes, further, held_values)
     for node, copy in copies.items():
         schedule.outputs[node] = schedule.outputs[copy]
     return schedule
@@ -183,7 +183,7 @@ def _let_go(schedule: Schedule) -> _Released:
     memory = [(store.old.memory, tokens_of(store.old)) for store in schedule.stores]
     for store in schedule.stores:
         _follow(store)
-    replace_nodes(schedule.outputs, dict(schedule.stores), schedule.superseded)
+    replace_nodes(schedule.outputs, dict(schedule.stores), schedule.superseded, schedule.on_the_way)
     found = _Released([*schedule.outputs.values()], stored, memory, _in_new_content(schedule))
     schedule.clear()
     return found
@@ -349,11 +349,13 @@ def replace_nodes(
     table: dict[UOp, UOp],
     stores: Mapping[UOp, UOp] = NO_STORES,
     superseded: Mapping[UOp, UOp] = NO_STORES,
+    on_the_way: Collection[UOp] = (),
 ) -> None:
     """Rebuild every live tensor with the keys of `table` replaced by nodes of equal value.
 
     The memory of the keys of `stores`, BUFFERs, has the content of other BUFFERs from now on. That
-    of the ASSIGNs `superseded` was overwritten since.
+    of the ASSIGNs `superseded` was overwritten since. Keys that were stored `on_the_way` to others
+    stay in histories.
     """
     if not table:
         return
@@ -386,7 +388,7 @@ def replace_nodes(
                 # values that were computed from a leaf have its gradient, so it stays in its memory
                 x._own_memory()
     carry_over(done)
-    histories.stored(table, kept, stores)
+    histories.stored(table, kept, stores, on_the_way)
 
 
 def _numbers_of_writes(

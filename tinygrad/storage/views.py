@@ -28,6 +28,9 @@ _MOVEMENT = GroupOp.Movement | IDENTITY_OPS | {Ops.MSELECT}
 # movement that reads its source's memory in place; the other movement ops compute their result
 VIEW_OPS = _MOVEMENT - {Ops.PAD, Ops.WINDOW, Ops.UNWINDOW}
 
+# views of all elements; those of a shard are in memory with the others
+WHOLE_VIEWS = VIEW_OPS - {Ops.SHRINK}
+
 # movement that adds no zeros
 _UNPADDED = _MOVEMENT - {Ops.PAD, Ops.UNWINDOW}
 

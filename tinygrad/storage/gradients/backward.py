@@ -48,10 +48,13 @@ def gradients(
     """The gradient by the node of each of `targets` that `root` depends on. With `release`, the
     histories that it goes through are dropped.
     """
-    nodes = dict.fromkeys(x.uop for x in targets)
+    known = histories.without_aside((root, *(x.uop for x in targets)))
+    root, nodes = known[root], dict.fromkeys(known[x.uop] for x in targets)
     # what was computed from a leaf before a pending write has its gradient
     leaves = {
-        x.uop for x in targets if x.uop.op is not Ops.BUFFER and isinstance(x._requires_grad, Leaf)
+        known[x.uop]
+        for x in targets
+        if x.uop.op is not Ops.BUFFER and isinstance(x._requires_grad, Leaf)
     }
     older = {leaf.src[0]: leaf for leaf in leaves if leaf.op is Ops.ASSIGN}
     if not leaves and not histories:
@@ -75,11 +78,13 @@ def gradients(
             results[node] = results[node] + part if node in results else part
     found = _with_stored_values(results, paths)
     passed = [b for b, below in paths.definitions.items() if below in paths.order]
+    aside = [b for b, below in histories.aside() if below in paths.order]
     for capture in capturing()[-1:]:
-        capture.differentiated.update(*(bases_of(b.memory) for b in passed if b.memory))
+        memory = [b.memory for b in (*passed, *aside) if b.memory]
+        capture.differentiated.update(*map(bases_of, memory))
     if release:
         histories.release(passed)
-    return found
+    return {node: found[new] for node, new in known.items() if new in found}
 
 
 def _check_lost(buffer: UOp, lost: Lost, targets: Sequence[TensorBase]) -> None:
@@ -109,11 +114,11 @@ def _with_stored_values(results: dict[UOp, UOp], paths: Paths) -> dict[UOp, UOp]
     again what was overwritten. Raises RuntimeError if that is not possible.
     """
     placeholders = histories.placeholders
+    stored = {x: node for x, node in paths.definitions.items() if x in paths.order}
     done = {
         definition: buffer
-        for buffer, definition in paths.definitions.items()
-        if buffer in paths.order
-        and definition.op is not Ops.BUFFER
+        for buffer, definition in (*stored.items(), *histories.aside())
+        if definition.op is not Ops.BUFFER
         and buffer not in placeholders
         and not _is_maximum(definition)
     }

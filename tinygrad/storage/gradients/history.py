@@ -10,6 +10,8 @@ through a placeholder, which has no memory and inherits the history.
   it, within the limits of `undecided.py`. Beyond these, histories are cut; a gradient that needs a
   cut one raises.
 - No other value keeps a history.
+- For gradients, a value that was stored on the way to another is as if it were not: definitions
+  read the node that was stored in its BUFFER, and so they do not keep its memory.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from tinygrad.storage.gradients.stored_values import (
     is_moved,
     keep_of,
 )
-from tinygrad.storage.gradients.undecided import UndecidedValues
+from tinygrad.storage.gradients.undecided import UndecidedValues, is_new_data
 from tinygrad.storage.gradients.wanted_nodes import WantedNodes
 from tinygrad.storage.live_tensors import Cell, TensorBase, live_tensors
 from tinygrad.storage.rebuild import rebuilt, with_rebuilt_sources
@@ -80,6 +82,17 @@ class Histories(KnownHistories):
             for old, leaf in leaves
             if leaf is not None and view_base(node) is leaf
         }
+
+    def without_aside(self, nodes: Iterable[UOp]) -> dict[UOp, UOp]:
+        """Nodes (keys) over the definitions of what was stored on the way to others."""
+        found = {node: node for node in nodes}
+        done = dict(self.aside()) if found else {}
+        if done:
+            dependents.register(found)
+            above = dependents.of(done)
+            found = {x: rebuilt(x, above, done) if x in above else x for x in found}
+            carry_over(done)
+        return found
 
     def define(self, buffer: UOp, definition: UOp) -> None:
         """Add the definition of a BUFFER. It is a leaf no longer, nor are its older contents."""
@@ -142,18 +155,56 @@ class Histories(KnownHistories):
             run(copies)
 
     def stored(
-        self, table: dict[UOp, UOp], kept: dict[UOp, Keep], stores: Mapping[UOp, UOp]
+        self,
+        table: dict[UOp, UOp],
+        kept: dict[UOp, Keep],
+        stores: Mapping[UOp, UOp],
+        on_the_way: Collection[UOp] = (),
     ) -> None:
         """Record the histories of nodes that were stored (keys of `table`), and rebuild all
-        definitions over what they were stored in (values). `stores` are the BUFFERs of memory that
-        is overwritten, with the BUFFERs of its new content.
+        definitions over what they were stored in (values), but for those that were stored
+        `on_the_way`. `stores` are the BUFFERs of memory that is overwritten, with the BUFFERs of
+        its new content.
         """
+        if not (on_the_way or self.has_aside):
+            self._store(table, kept, stores, {})
+            return
+        ways = [x for x in on_the_way if x in kept and x in table and not is_new_data(x)]
+        aside = {table[x]: x for x in ways if is_moved(x, table[x])}
+        for buffer, key in aside.items():
+            del table[key]
+            self._aside[buffer] = None
+        self.has_aside = bool(self._aside)
+        found = {buffer: kept.pop(key) for buffer, key in aside.items()}
+        before = self.aside()
+        self._store(table, kept, stores, aside)
+        for buffer, keep in found.items():
+            if keep is Keep.BOUNDED:
+                self._undecided.limit(buffer)
+        if before:
+            new = [x for x in (*aside, *map(view_base, table.values())) if x in self.definitions]
+            definitions = {x: self.definitions[x] for x in new}
+            changed = self.without_aside(definitions.values())
+            for buffer, definition in definitions.items():
+                self.define(buffer, changed[definition])
+
+    def _store(
+        self,
+        table: dict[UOp, UOp],
+        kept: dict[UOp, Keep],
+        stores: Mapping[UOp, UOp],
+        aside: dict[UOp, UOp],
+    ) -> None:
+        """Record the histories of nodes that were stored, and the definitions `aside`."""
         writes = [key for key in table if key.op in IN_PLACE]
-        if not (kept or self.definitions or (writes and self.lost)):
+        if not (kept or aside or self.definitions or (writes and self.lost)):
             return
-        if self._store_simple(table, writes, kept, stores):
-            return
-        new: dict[UOp, UOp] = {}
+        if not (aside and stores):
+            if aside:
+                self._add(aside)
+            if self._store_simple(table, writes, kept, stores):
+                return
+        new = dict(aside)
         outcome: dict[UOp, Keep] = {}
         for key, keep in kept.items():
             if key.op not in IN_PLACE and is_moved(key, table[key]):

@@ -48,6 +48,9 @@ class KnownHistories:
         self.tables: frozenset[NodeTable[Any]] = frozenset({self.definitions, self.lost})
         # for each undecided value, the number of those computed from each other that it ends
         self.depths = NodeTable[int]()
+        # BUFFERs of values that were stored on the way to others, and whether some may live
+        self._aside = NodeRegistry[None]()
+        self.has_aside = False
         # definitions whose dependents are not known yet
         self._unregistered: list[weakref.ref[UOp]] = []
 
@@ -59,6 +62,13 @@ class KnownHistories:
         """Add the definition of a BUFFER."""
         self.definitions[buffer] = definition
         self._unregistered.append(weakref.ref(definition))
+
+    def aside(self) -> list[tuple[UOp, UOp]]:
+        """The BUFFERs of values that were stored on the way to others, with their definitions."""
+        if not self.has_aside:
+            return []
+        known = self._aside.nodes()
+        return [(x, found) for x in known if (found := self.definitions.get(x)) is not None]
 
     def forget(self, node: UOp) -> None:
         """Drop the history of what has become a leaf."""

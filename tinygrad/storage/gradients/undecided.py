@@ -26,6 +26,11 @@ MAX_UNDECIDED = 32
 """The maximum number of undecided values that keep their history."""
 
 
+def is_new_data(node: UOp) -> bool:
+    """Whether a node is a copy of a host array or of a file."""
+    return node.op is Ops.COPY and is_on_host(node.src[0])
+
+
 class UndecidedValues:
     """The undecided values with a history, oldest first."""
 
@@ -42,15 +47,19 @@ class UndecidedValues:
     def bound(self, buffers: list[UOp]) -> None:
         """Keep the histories of undecided values within the limits."""
         wanted = WantedNodes()
+        aside = self.histories.aside() if self.histories.has_aside else []
         for buffer in buffers:
             definition = self.histories.definitions[buffer]
-            if definition.op is Ops.COPY and is_on_host(definition.src[0]):
-                self.histories.definitions.pop(buffer)  # new data
+            if is_new_data(definition):
+                self.histories.definitions.pop(buffer)
                 continue
             known = floats_below((definition,))
             memory = [
                 x for x in known if x.op is Ops.BUFFER and is_in_any(x, self.histories.tables)
             ]
+            if aside:
+                # what was stored on the way to it may be wanted too
+                known |= {x: None for x, node in aside if node in known}
             depth, lost = self._history_of(memory) if memory else (1, [])
             if depth > MAX_DEPTH or (lost and any(x.reason is Reason.CUT for x in lost)):
                 self._cut(buffer, lost)
@@ -60,6 +69,18 @@ class UndecidedValues:
                 self.histories.definitions.pop(buffer)
         if len(self._order) > MAX_UNDECIDED:
             self._cut_oldest()
+
+    def limit(self, buffer: UOp) -> None:
+        """Keep the history of an undecided value that was stored on the way to another, unless too
+        many are computed from each other.
+        """
+        known = floats_below((self.histories.definitions[buffer],))
+        memory = [x for x in known if x.op is Ops.BUFFER and is_in_any(x, self.histories.tables)]
+        depth, lost = self._history_of(memory) if memory else (1, [])
+        if depth > MAX_DEPTH or any(x.reason is Reason.CUT for x in lost):
+            self._cut(buffer, lost)
+        else:
+            self.histories.depths[buffer] = depth
 
     def _cut_oldest(self) -> None:
         """Keep the histories of the last `MAX_UNDECIDED` undecided values."""

@@ -40,15 +40,9 @@ class _Reuse:
 
 def reuse_arguments(plan: ExecutionPlan) -> ExecutionPlan:
     """The plan in which large results are stored in the memory of arguments that die."""
-    if all(_nbytes(plan, entry) < MIN_REUSED_BYTES for entry in plan.temporary):
+    if all(plan.nbytes(entry) < MIN_REUSED_BYTES for entry in plan.temporary):
         return plan
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for position, item in enumerate(plan.items):
-        for entry in item.entries:
-            first.setdefault(entry, position)
-            last[entry] = position
-    kept = {p.entry for parts in plan.outputs if parts is not None for p in parts}
+    spans, kept = plan.spans(), plan.output_entries
     names: dict[int, int] = {}
     items: list[Item] = list(plan.items)
     for position, item in enumerate(items):
@@ -57,7 +51,7 @@ def reuse_arguments(plan: ExecutionPlan) -> ExecutionPlan:
         for x in _candidates(plan, item):
             new, old = (item.params[i][0].entry for i in (x.result, x.argument))
             memory = _name(names, old)
-            if first[new] != position or last[old] != position or memory in kept:
+            if spans[new][0] != position or spans[old][1] != position or memory in kept:
                 continue
             # an output has memory of its own
             names[memory if new in kept else new] = new if new in kept else memory
@@ -112,11 +106,7 @@ def _large(plan: ExecutionPlan, slices: Slices) -> StorageSlice | None:
     (part,) = slices
     entry = plan.entries[part.entry]
     whole = StorageSlice(part.entry, 0, 0, entry.size, entry.dtype, len(entry.devices))
-    return part if part == whole and _nbytes(plan, part.entry) >= MIN_REUSED_BYTES else None
-
-
-def _nbytes(plan: ExecutionPlan, entry: int) -> int:
-    return plan.entries[entry].size * plan.entries[entry].dtype.itemsize
+    return part if part == whole and plan.nbytes(part.entry) >= MIN_REUSED_BYTES else None
 
 
 def _in_place(item: KernelItem, reuse: _Reuse) -> KernelItem:
