@@ -84,6 +84,19 @@ def replay() -> float:
     return repeated(lambda: function(x))
 
 
+def read_on_the_way() -> float:
+    """Milliseconds for a chain of 24 stored products, each of which is read once it is made."""
+    x, *weights = random_tensors((4, 64), *[(64, 64)] * 24)
+
+    def chain() -> None:
+        y = x
+        for weight in weights:
+            y = (y @ weight).contiguous()
+            y.sum().realize()
+
+    return median_ms(chain)
+
+
 def hash_numbers() -> float:
     """Fifty blocks of 24 rounds, realized block by block."""
     (x,) = random_tensors((2,))
@@ -140,6 +153,7 @@ BENCHMARKS = [
     Benchmark("1000 small assigns", assign, torch_statement(lambda x, y: x.copy_(y))),
     Benchmark("1000 x[5] = 1", set_item, torch_statement(lambda x, y: x.__setitem__(5, 1))),
     Benchmark("1000 small replays", replay),
+    Benchmark("24 reads on the way", read_on_the_way),
     Benchmark("hash of 2 numbers", hash_numbers),
     Benchmark("transformer fwd+bwd, build", lambda: median_ms(Step().build, repeats=3, warmup=1)),
     Benchmark("transformer fwd+bwd, schedule", lambda: Step().schedule_ms()),
