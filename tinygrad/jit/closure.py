@@ -89,7 +89,8 @@ class Closure:
         """
         bases = [base for x in (*self._tensors, *hidden) for base in _memory_below(x)]
         # a tensor that is an argument too: what the function does to both depends on that
-        bases += [base for x in reached for base in _memory_below(x) if base in inputs.numbers]
+        known = inputs.memory
+        bases += [base for x in reached for base in _memory_below(x) if base in known]
         self.written = [x for x in self._tensors if not written.isdisjoint(_memory_below(x))]
         """The tensors that the function wrote to."""
         self._assigned = {

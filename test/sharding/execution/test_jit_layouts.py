@@ -43,6 +43,19 @@ def close(found: Tensor, expected: Array) -> None:
 # ---- replays ----
 
 
+@pytest.mark.parametrize("layout", [*LAYOUTS.values()], ids=[*LAYOUTS])
+def test_a_weight_that_becomes_another_argument_is_seen_by_all_ranks(layout: Any) -> None:
+    weight, other = (Tensor(array(4, 4) + number).to(layout).realize() for number in range(2))
+
+    @TinyJit
+    def double(x: Tensor, _: Tensor) -> Tensor:
+        assert weight + x is not None
+        return (x * 2).sum(1)
+
+    for x, y in [(other, other + 1), (other, weight), (weight, other), (other, weight)]:
+        close(double(x, y), 2 * x.numpy().sum(1))
+
+
 @pytest.mark.parametrize("name", ["one device of a layout", "replicated"])
 def test_results_that_planning_finds_equal_follow_the_argument(name: str) -> None:
     layout = Sharding((DEVICE,), None) if name == "one device of a layout" else REPLICATED
