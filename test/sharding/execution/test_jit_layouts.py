@@ -56,6 +56,25 @@ def test_a_weight_that_becomes_another_argument_is_seen_by_all_ranks(layout: Any
         close(double(x, y), 2 * x.numpy().sum(1))
 
 
+@pytest.mark.parametrize("layout", [*LAYOUTS.values()], ids=[*LAYOUTS])
+def test_a_gradient_through_a_realized_value_is_replayed_by_all_ranks(layout: Any) -> None:
+    weight = Tensor(array(4, 4)).to(layout).requires_grad_()
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        loss = (weight + x).sum().realize()
+        weight.grad = None
+        loss.backward()
+        assert weight.grad is not None
+        weight.assign(weight.detach() - weight.grad).realize()
+        return loss
+
+    for number in range(CALLS):
+        x = Tensor(array(4, 4) + number).to(layout).realize()
+        close(step(x), (2 * array(4, 4)).sum())
+    assert step.captured is not None
+
+
 @pytest.mark.parametrize("name", ["one device of a layout", "replicated"])
 def test_results_that_planning_finds_equal_follow_the_argument(name: str) -> None:
     layout = Sharding((DEVICE,), None) if name == "one device of a layout" else REPLICATED

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tinygrad.execution.buffers import memory_of
 from tinygrad.execution.capture import capturing
-from tinygrad.execution.versions import bases_of
 from tinygrad.gradient import Paths, carry_over, compute_gradient, find_paths, gradient_along
 from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.gradients.history import histories
@@ -80,8 +80,7 @@ def gradients(
     passed = [b for b, below in paths.definitions.items() if below in paths.order]
     aside = [b for b, below in histories.aside() if below in paths.order]
     for capture in capturing()[-1:]:
-        memory = [b.memory for b in (*passed, *aside) if b.memory]
-        capture.differentiated.update(*map(bases_of, memory))
+        capture.differentiated.update(*(memory_of(b) for b in (*passed, *aside) if b.memory))
     if release:
         histories.release(passed)
     return {node: found[new] for node, new in known.items() if new in found}
