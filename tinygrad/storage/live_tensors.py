@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any, Self, cast
 
-from tinygrad.execution.buffers import storage_of, tokens_of
-from tinygrad.execution.versions import bases_of, owner_of, set_owner, versions_in
+from tinygrad.execution.buffers import memory_of, storage_of, tokens_of
+from tinygrad.execution.versions import owner_of, set_owner, versions_in
 from tinygrad.storage.content import Content
 from tinygrad.storage.gradients.grad_mode import GradState, gradients_disabled, open_blocks
 from tinygrad.storage.lock import changes
@@ -105,8 +105,8 @@ class LiveTensors:
         return [x for ref in refs if (x := ref()) is not None and x._has_node()]
 
     def in_memory(self, memory: AbstractSet[Any]) -> list[TensorBase]:
-        """The tensors in some of this memory, bases of buffers: those of the cell that owns it, and
-        others that refer to its content.
+        """The tensors in some of this memory, bases of buffers and tokens: those of the cell that
+        owns it, and others that refer to its content.
         """
         found: dict[TensorBase, None] = {}
         for base in memory:
@@ -116,8 +116,8 @@ class LiveTensors:
             for node in versions_in([base]):
                 found.update(dict.fromkeys(self.settled_at(node)))
         for x in self.unsettled():
-            below = view_base(x.uop).memory
-            if below is not None and not memory.isdisjoint(bases_of(below)):
+            below = view_base(x.uop)
+            if below.memory is not None and not memory.isdisjoint(memory_of(below)):
                 found[x] = None
         return list(found)
 

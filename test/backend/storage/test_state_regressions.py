@@ -603,6 +603,28 @@ see(w.numpy())
 """,
 }
 LAZY_ARGUMENTS = {
+    "a write that the captured call realizes, then its result": """
+x = Tensor([1, -1]).realize()
+t = Tensor([3, 4]).realize()
+P = {"w": t}
+@TinyJit
+def f(x):
+    return (P["w"] + 0)
+f(x)
+f(x)
+@TinyJit
+def g(x):
+    a = x + x
+    x += 1
+    return a, a
+r = g(t.flip(0))
+k = f(Tensor([9, 0]).realize())
+m = ((--k).contiguous() + 0)
+r = f(k)
+see(r.numpy())
+see(m.numpy())
+see(t.numpy())
+""",
     "an argument in the memory of a leaf that the function writes": """
 t = Tensor([1.0, 2.0]).requires_grad_()
 @TinyJit
