@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any
 
 # a finalizer, which counts too, may run inside any statement
 _lock = threading.RLock()
@@ -43,7 +45,7 @@ class Counters:
         self.mem_used = 0
         self.mem_used_per_device: defaultdict[str, int] = defaultdict(int)
         self.mem_peak = 0
-        self.mem_kept = 0
+        self.free_lists: weakref.WeakSet[Any] = weakref.WeakSet()
         self.mem_peak_per_device: defaultdict[str, int] = defaultdict(int)
 
     def reset(self) -> None:
@@ -84,17 +86,14 @@ class Counters:
                 if here > self.mem_peak_per_device[device]:
                     self.mem_peak_per_device[device] = here
 
-    def count_kept(self, nbytes: int) -> None:
-        """Count bytes that are free and kept for reuse, or not any more if negative.
+    @property
+    def mem_kept(self) -> int:
+        """The bytes that are free and kept for reuse.
 
-        >>> before = GlobalCounters.mem_kept
-        >>> GlobalCounters.count_kept(64)
-        >>> GlobalCounters.count_kept(-64)
-        >>> GlobalCounters.mem_kept == before
+        >>> GlobalCounters.mem_kept >= 0
         True
         """
-        with _lock:
-            self.mem_kept += nbytes
+        return sum([int(x.nbytes) for x in list(self.free_lists)])
 
     def count_message(self, source: str, nbytes: int) -> None:
         """Count the bytes of a message from a device.

@@ -126,6 +126,7 @@ class FreeLists:
         self._peak = self._earlier_peak = self._releases = 0
         # re-entrant: a finalizer may run inside any statement, also in these methods
         self._lock = threading.RLock()
+        GlobalCounters.free_lists.add(self)
 
     def take(self, capacity: int, spec: BufferSpec) -> tuple[int, Any, Any] | None:
         """Removes a cached block of a size class, or a little larger if it is large, and counts it
@@ -140,7 +141,6 @@ class FreeLists:
                 return None
             handle, owner = stack.pop()
             self.nbytes -= capacity
-            GlobalCounters.count_kept(-capacity)
             in_use = self.in_use = self.in_use + capacity
             if in_use > self._peak:
                 self._peak = in_use
@@ -163,7 +163,6 @@ class FreeLists:
             stack.append((allocation.handle, allocation.owner))
             self.lists.move_to_end(key)
             kept = self.nbytes = self.nbytes + capacity
-            GlobalCounters.count_kept(capacity)
             self.in_use -= capacity
             self._releases += 1
             if self._releases == PEAK_PERIOD:
@@ -185,7 +184,6 @@ class FreeLists:
                 while stack and self.nbytes > keep_bytes:
                     handle, _ = stack.pop()
                     self.nbytes -= capacity
-                    GlobalCounters.count_kept(-capacity)
                     free(handle, capacity)
                 if not stack:
                     self.lists.pop(key, None)
@@ -209,6 +207,8 @@ class Allocator:
     """
 
     addressable = False
+    counts = True
+    """Whether what is allocated is memory, which `GlobalCounters` count."""
 
     def __init__(self, device: str, free_lists: FreeLists | None = None) -> None:
         self.device = device
@@ -223,12 +223,14 @@ class Allocator:
             capacity, (handle, owner) = nbytes, self._alloc_or_free(nbytes, spec, nbytes)
         else:
             capacity, handle, owner = self._take(nbytes, spec)
-        self._count(nbytes)
+        if self.counts:
+            GlobalCounters.count_memory(self.device, nbytes)
         return Allocation(self, handle, nbytes, owner, spec, False, capacity)
 
     def release(self, allocation: Allocation) -> None:
         """Releases memory. Called only by the finalizer of the allocation."""
-        self._count(-allocation.nbytes)
+        if self.counts:
+            GlobalCounters.count_memory(self.device, -allocation.nbytes)
         if allocation.spec.nolru or not self._is_cached:
             self._free(allocation.handle, allocation.nbytes)
         else:
@@ -316,6 +318,3 @@ class Allocator:
         sizes = sorted(held, key=lambda nbytes: -nbytes * held[nbytes])[:LARGEST_SIZES]
         listed = ", ".join(f"{held[nbytes]} of {nbytes}" for nbytes in sizes)
         return f" (buffers by bytes: {listed})" if listed else ""
-
-    def _count(self, nbytes: int) -> None:
-        GlobalCounters.count_memory(self.device, nbytes)

@@ -124,7 +124,8 @@ class Buffer:
         root = self.base or self
         found = root._allocation
         if found is None:
-            made = self._allocator.allocate(root.nbytes, root.options)
+            nbytes = root.size * root.dtype.itemsize
+            made = Device[self.device].allocator.allocate(nbytes, root.options)
             with _first_use:
                 found = root._allocation
                 if found is None:

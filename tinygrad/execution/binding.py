@@ -61,8 +61,10 @@ class Binding:
 
     def output(self, node: UOp, slices: Slices) -> UOp:
         """A BUFFER node with the memory of a result, `slices`, on the devices of `node`."""
-        device = Device.DEFAULT if node.device is None else node.device
-        new = UOp.new_buffer(device, cast(tuple[int, ...], node.shape), node.dtype)
+        device = node.device
+        if device is None:
+            device = Device.DEFAULT
+        new = UOp.new_buffer(device, cast("tuple[int, ...]", node.shape), node.dtype)
         if isinstance(device, str) and self.plan.local.is_all:
             return bind_buffers(new, (self._buffer(slices[0]),))
         numbers = self.plan.local.numbers(device_names(device))
@@ -75,27 +77,25 @@ class Binding:
         items: list[ScheduleItem] = []
         for item, is_whole in zip(self.plan.items, self.plan.reads_whole_entries, strict=True):
             if isinstance(item, KernelItem):
-                items += self._kernels(item, is_whole)
+                self._add_kernels(items, item, is_whole)
             else:
                 items.append(self._transfer(item))
         return items
 
-    def _kernels(self, item: KernelItem, is_whole: bool) -> list[ExecItem]:
-        """A kernel on each local device. It `is_whole` if its arguments are whole entries."""
-        storage, values = self._storage, self.canonical.values
+    def _add_kernels(self, items: list[ScheduleItem], item: KernelItem, is_whole: bool) -> None:
+        """Add a kernel on each local device. It `is_whole` if its arguments are whole entries."""
+        storage, values, devices = self._storage, self.canonical.values, item.devices
         collective = None if item.info is None else self._collective(item.info)
-        return [
-            ExecItem(
-                item.ast,
-                tuple([storage[p[0]][p[1]] for p in parts])
-                if is_whole
-                else tuple([self._buffer(p) for p in parts]),
-                item.devices[number],
-                values if len(item.devices) == 1 else values | {DEVICE_NUMBER: number},
-                peers=None if collective is None else PeerReads(collective, collective.add_round()),
-            )
-            for number, parts in zip(item.local, item.arguments, strict=True)
-        ]
+        for number, parts in zip(item.local, item.arguments, strict=True):
+            if is_whole:
+                buffers = tuple([storage[p[0]][p[1]] for p in parts])
+            else:
+                buffers = tuple(map(self._buffer, parts))
+            own = values if len(devices) == 1 else values | {DEVICE_NUMBER: number}
+            new = ExecItem(item.ast, buffers, devices[number], own)
+            if collective is not None:
+                new.peers = PeerReads(collective, collective.add_round())
+            items.append(new)
 
     def _transfer(self, item: TransferItem) -> BufferCopy:
         """A round of messages."""

@@ -61,7 +61,9 @@ def storage_of(node: UOp) -> Any:
 
 def device_buffers(node: UOp) -> tuple[Buffer, ...]:
     """The buffers of a BUFFER node, one for each local device."""
-    storage = storage_of(node)
+    storage = node.memory or storage_of(node)
+    if storage.__class__ is Buffer:
+        return (storage,)
     if isinstance(storage, MultiBuffer):
         return storage.bufs
     return () if isinstance(storage, RemoteBuffer) else (storage,)

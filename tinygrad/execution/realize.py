@@ -21,7 +21,8 @@ from tinygrad.execution.runner import CompiledRunner
 from tinygrad.execution.trace import Collective
 from tinygrad.execution.wire import RemoteMessage, current_wire
 from tinygrad.helpers import GlobalCounters, dedup
-from tinygrad.renderer import ProgramSpec, Renderer, find_renderer
+from tinygrad.renderer import ProgramSpec, find_renderer
+from tinygrad.renderer.target import Target
 from tinygrad.schedule.kernel.custom_kernel import written_slots
 from tinygrad.schedule.kernel.rangeify import is_kernel_graph
 from tinygrad.settings import ALLOW_TF32, BEAM, DEBUG, NOOPT, TC
@@ -35,7 +36,7 @@ LINKED_BYTES = 48 << 10
 code, and what the linker and Python keep for it. Measured: 41 KiB and 5 KiB."""
 FEW_KERNELS = 12
 """Fewer are compiled by this process, before another one would have started."""
-RunnerKey: TypeAlias = tuple[str, Renderer, tuple[int, int, int, int], UOp]
+RunnerKey: TypeAlias = tuple[str, Target, tuple[int, int, int, int], UOp]
 
 
 def _runner_bytes(key: RunnerKey, runner: CompiledRunner) -> int:
@@ -54,9 +55,10 @@ compiled_kernels: deque[str] = deque(maxlen=1 << 16)
 
 def _runner_key(device: str, ast: UOp, is_aligned: bool = True) -> RunnerKey:
     target = Device[device].target
-    renderer = find_renderer(target if is_aligned else replace(target, vector_bytes=1))
-    settings = NOOPT.value, ALLOW_TF32.value, BEAM.value, TC.value
-    return device.partition(":")[0], renderer, settings, ast
+    if not is_aligned:
+        target = replace(target, vector_bytes=1)
+    settings = NOOPT.get(), ALLOW_TF32.get(), BEAM.get(), TC.get()
+    return device.partition(":")[0], target, settings, ast
 
 
 def get_runner(
@@ -70,7 +72,7 @@ def get_runner(
     key = _runner_key(device, ast, is_aligned)
     found = _runners.get(key)
     if found is None:
-        spec = spec or kernel_program(ast, key[1], device)
+        spec = spec or kernel_program(ast, find_renderer(key[1]), device)
         if DEBUG >= 3:
             print(f"{spec.name}: {', '.join(spec.applied) or 'plain loops'}")
         if DEBUG >= 4:
@@ -88,7 +90,7 @@ class PeerReads(NamedTuple):
     number: int
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class ExecItem:
     """One run of a kernel on one device. `bufs[i]` is PARAM number i of `ast`; with `peers`, some
     of them are on other devices.
@@ -122,8 +124,8 @@ class ExecItem:
 
     def run(self, wait: bool = False) -> float | None:
         """Run the kernel; with `wait`, return the seconds it took."""
-        runner = self.lower()
-        wait = wait or DEBUG >= 2
+        runner = self.runner or self.lower()
+        wait = wait or DEBUG.get() >= 2
         if self.peers is None:
             elapsed = runner(self.device, self.bufs, self.values, wait)
         else:
@@ -136,8 +138,9 @@ class ExecItem:
     def count(self, elapsed: float | None, runner: CompiledRunner | None = None) -> None:
         """Add this run to the counters, and print a line at DEBUG=2."""
         spec = (runner or self.lower()).spec
-        ops = sym_infer(spec.estimates.flops, self.values)
-        nbytes = sym_infer(spec.estimates.memory_bytes, self.values)
+        ops, nbytes = spec.estimates.flops, spec.estimates.memory_bytes
+        if ops.__class__ is not int or nbytes.__class__ is not int:
+            ops, nbytes = sym_infer(ops, self.values), sym_infer(nbytes, self.values)
         GlobalCounters.kernel_count += 1
         GlobalCounters.global_ops += ops
         GlobalCounters.global_mem += nbytes
@@ -286,28 +289,34 @@ def run_schedule(
 
 
 def compile_items(schedule: Sequence[ScheduleItem]) -> None:
-    """Compile the kernels of a schedule, once. If there are many, worker processes compile some
-    while this one generates the code of others. Not in one of several processes: together they
-    would start too many.
-    """
+    """Compile the kernels of a schedule, once."""
     missing: dict[RunnerKey, str] = {}
     for item in schedule:
         if isinstance(item, ExecItem) and item.runner is None:
             key = _runner_key(item.device, item.ast)
-            if key not in missing and _runners.get(key) is None:
+            found = None if key in missing else _runners.get(key)
+            if found is None:
                 missing[key] = item.device
-    if len(missing) < FEW_KERNELS or not current_local_devices().is_all or DEBUG >= 3:
-        missing.clear()
+            elif found.accepts(item.bufs):
+                item.runner = found
+    if len(missing) >= FEW_KERNELS and current_local_devices().is_all and DEBUG < 3:
+        _compile_together(missing)
+    for item in schedule:
+        item.lower()
+
+
+def _compile_together(missing: dict[RunnerKey, str]) -> None:
+    """Compile many kernels: worker processes compile some while this one generates the code of
+    others. Not for one of several processes: together they would start too many.
+    """
     specs = []
     for key, device in missing.items():
-        spec = kernel_program(key[3], key[1], device)
+        spec = kernel_program(key[3], find_renderer(key[1]), device)
         Device[device].compile_ahead(spec.source, spec.is_vectorized)
         specs.append(spec)
     # workers begin with the first
     for (key, device), spec in reversed(list(zip(missing.items(), specs, strict=True))):
         get_runner(device, key[3], spec=spec)
-    for item in schedule:
-        item.lower()
 
 
 def _is_between(

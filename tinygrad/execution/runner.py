@@ -53,7 +53,8 @@ class CompiledRunner:
         took.
         """
         arguments = [buffers[slot] for slot in self.spec.slots]
-        numbers = tuple(values[name] for name in self.variable_names)
+        names = self.variable_names
+        numbers = tuple([values[name] for name in names]) if names else ()
         launch = self._launch or self.spec.launch.resolve(values)
         program = self.shared or self.program(device)
         return program(*arguments, launch=launch, values=numbers, wait=wait)

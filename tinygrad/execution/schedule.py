@@ -19,7 +19,6 @@ from tinygrad.execution.capture import capturing
 from tinygrad.execution.realize import ScheduleItem
 from tinygrad.execution.temporaries import SMALL_TEMPORARY_BYTES
 from tinygrad.execution.wire import current_wire
-from tinygrad.garbage import no_garbage
 from tinygrad.helpers import all_int
 from tinygrad.schedule.canonical import Canonical, canonicalize, lift_numbers
 from tinygrad.schedule.execution_plan import ExecutionPlan, Slices, count_work, operations_of
@@ -51,7 +50,7 @@ class Store(NamedTuple):
     new: UOp
 
 
-@dataclass
+@dataclass(slots=True)
 class Schedule:
     """The items to run, the BUFFER, possibly under movement, of each computed node, and the values
     of bound Variables.
@@ -143,8 +142,8 @@ _variations: LruTable[UOp, _Variation] = LruTable(
 def get_plan(
     sink: UOp, inputs: int, more: Sequence[UOp] = ()
 ) -> tuple[ExecutionPlan, dict[str, int]]:
-    """The plan of a canonical graph that reads `inputs` buffers, from the cache if it is there, and
-    the values of the numbers that are arguments of its kernels.
+    """The plan of a canonical graph, of a SINK or its only source, that reads `inputs` buffers,
+    from the cache if it is there, and the values of the numbers that are arguments of its kernels.
 
     Its last outputs are the values of `more`, nodes of the graph: those that cost nothing to keep.
     The others are None.
@@ -156,14 +155,14 @@ def get_plan(
     does a graph of which more is kept.
     """
     if more:
-        return _plan_with(sink, inputs, more), {}
+        return _plan_with(_as_sink(sink), inputs, more), {}
     options = _options()
-    if not SCHEDULE_CACHE:
+    key: tuple[Any, ...] = (sink, *options)
+    if not SCHEDULE_CACHE.get():
         return _new_plan(sink, inputs), {}
-    found = plan_cache.get((sink, *options))
+    found = plan_cache.get(key)
     if found is not None:
         return found, {}
-    key: tuple[Any, ...] = (sink, *options)
     values: dict[str, int] = {}
     if not capturing() and current_local_devices().is_all:
         lifted = lift_numbers(sink)
@@ -183,7 +182,7 @@ def get_plan(
 
 def _options() -> tuple[Any, ...]:
     """What plans depend on besides their graph."""
-    settings = (RING.value, ALL2ALL.value, ALLREDUCE_CAST.value, SPLIT_REDUCEOP.value)
+    settings = RING.get(), ALL2ALL.get(), ALLREDUCE_CAST.get(), SPLIT_REDUCEOP.get()
     return Device.DEFAULT, settings, current_topology(), current_local_devices()
 
 
@@ -192,7 +191,12 @@ def _new_plan(sink: UOp, inputs: int) -> ExecutionPlan:
     from tinygrad.schedule.pipeline import PlanOptions, optimize_communication, plan_graph
 
     with orders_kept():
-        return plan_graph(optimize_communication(sink), PlanOptions(inputs, Device.DEFAULT))
+        graph = optimize_communication(_as_sink(sink))
+        return plan_graph(graph, PlanOptions(inputs, Device.DEFAULT))
+
+
+def _as_sink(node: UOp) -> UOp:
+    return node if node.op is Ops.SINK else UOp.sink(node)
 
 
 MAX_EXTRA_MEMORY = 50
@@ -318,15 +322,14 @@ def create_schedule(
     wanted = _outputs_of(nodes)
     if not wanted:
         return Schedule()
-    with no_garbage():
-        canonical, lost = _with_further(wanted, further)
-        sink = canonical.sink if canonical.sink.op is Ops.SINK else UOp.sink(canonical.sink)
-        kept = _kept(canonical.stored, wanted, held) if canonical.stored and held else {}
-        plan, numbers = get_plan(sink, len(canonical.buffers), tuple(kept.values()) if kept else ())
-    bound = canonical.values
+    canonical, lost = _with_further(wanted, further)
+    kept = _kept(canonical.stored, wanted, held) if canonical.stored and held else {}
+    more = tuple(kept.values()) if kept else ()
+    plan, numbers = get_plan(canonical.sink, len(canonical.buffers), more)
+    bound, writes = canonical.values, canonical.assignments
     if numbers:
         canonical = canonical._replace(values=bound | numbers)
-    stored = {node for node in canonical.buffers if node.memory is not None}
+    stored = {node for node in canonical.buffers if node.memory is not None} if writes else ()
     binding = Binding(plan, canonical)
     if not plan.local.is_all:
         current_wire().note(plan.digest, f"a schedule of {len(plan.items)} items")
@@ -335,7 +338,7 @@ def create_schedule(
     tokens = _tokens(plan, canonical)
     items = binding.items()
     # an assignment must not run a second time
-    outputs = {node: assigned_view(node) for node in canonical.assignments}
+    outputs = {node: assigned_view(node) for node in writes} if writes else {}
     results: dict[tuple[Any, ...], UOp] = {}
     on_the_way = _in_own_memory(plan, [*kept]) if kept else {}
     asked = zip(wanted, plan.outputs, strict=not kept)
@@ -346,14 +349,15 @@ def create_schedule(
             continue
         # nodes that were optimized to one value share a BUFFER until one of them is written: no
         # memory has two names in a graph
-        found = _viewed_as(results.get((parts, node.device)), node)
+        key = parts, node.device
+        found = _viewed_as(results[key], node) if key in results else None
         if found is None:
-            found = results[parts, node.device] = binding.output(node, parts)
+            found = results[key] = binding.output(node, parts)
             if tokens:
                 below = [token for part in parts for token in tokens[part.entry]]
                 set_tokens(found, tuple(dict.fromkeys(below)))
         outputs[node] = found
-    stores = _stores(canonical.assignments, outputs, stored)
+    stores = _stores(writes, outputs, stored) if writes else []
     superseded = {node: outputs.pop(node) for node in lost}
     return Schedule(items, outputs, bound, stores, superseded, [*on_the_way])
 
@@ -388,9 +392,9 @@ def _in_own_memory(plan: ExecutionPlan, kept: list[UOp]) -> dict[UOp, Slices | N
     return found
 
 
-def _viewed_as(stored: UOp | None, node: UOp) -> UOp | None:
+def _viewed_as(stored: UOp, node: UOp) -> UOp | None:
     """A BUFFER in the shape of a node; None if that is no view of it."""
-    if stored is None or stored.shape == node.shape:
+    if stored.shape == node.shape:
         return stored
     view = stored.reshape(node.shape)
     return view if view.src == (stored,) and view.device == node.device else None

@@ -95,10 +95,15 @@ def _lifetime(span: tuple[int, int], nbytes: int) -> Lifetime:
 
 def allocate_temporaries(plan: ExecutionPlan) -> list[tuple[Buffer, ...]]:
     """Make the buffers of a plan's temporary entries, one for each local device."""
-    share = bool(MEMORY_PLANNER)
+    share = bool(MEMORY_PLANNER.get())
     layout = memory_layout(plan, share)
-    arenas: dict[str, Buffer] = {}
     captures = capturing()
+    if not (layout.arenas or captures):
+        return [
+            tuple([Buffer(x.device, x.entry.size, x.entry.dtype) for x in parts])
+            for parts in layout.places
+        ]
+    arenas: dict[str, Buffer] = {}
     if layout.arenas:
         capture = captures[-1] if captures else Capture()
         arenas = {device: capture.arena(device, size) for device, size in layout.arenas.items()}

@@ -241,6 +241,8 @@ class DiskRegion:
 class DiskAllocator(Allocator):
     """Allocates buffers that all refer to one file, which is opened or created."""
 
+    counts = False
+
     def __init__(self, device: str) -> None:
         # a freed mapping is of no use to another buffer
         super().__init__(device, FreeLists(0))
@@ -282,9 +284,6 @@ class DiskAllocator(Allocator):
 
     def _alloc(self, nbytes: int, spec: BufferSpec) -> tuple[DiskRegion, Any]:
         return DiskRegion(DiskFile(self.path, nbytes), 0), None
-
-    def _count(self, nbytes: int) -> None:
-        """Files do not count as memory in use."""
 
 
 def path_of(device: str) -> Path:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tinygrad.caches import cached_function
@@ -64,12 +63,12 @@ class BindingConflict(ArgumentError):
     """One Variable has two values in a graph."""
 
 
-@dataclass
 class _Variables:
     """The Variables of a graph: the values of those that are bound, and all that are used."""
 
-    values: dict[str, int] = field(default_factory=dict)
-    used: list[UOp] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+        self.used: list[UOp] = []
 
     def unbind(self, node: UOp) -> UOp:
         """The Variable of a binding, whose value is kept."""
@@ -100,14 +99,14 @@ def canonicalize(sink: UOp) -> Canonical:
     ranks = _ranks(writes) if writes else {}
     for node in order:
         op, arg, src = node.op, node.arg, node.src
+        if not src or op is Ops.BIND:
+            done[node] = node if op is Ops.CONST else _canonical_leaf(node, found, variables)
+            continue
         if op in _FOR_GRADIENTS:
             # gradients were computed before scheduling
             done[node] = done[src[0]]
             continue
-        if not src or op is Ops.BIND:
-            done[node] = node if op is Ops.CONST else _canonical_leaf(node, found, variables)
-            continue
-        src = tuple([done[x] for x in src])
+        src = tuple(map(done.__getitem__, src))
         if op in _HAS_SIZES and not _is_known(arg):
             arg = _without_bindings(arg, variables)
         elif op is Ops.ASSIGN:
@@ -129,7 +128,8 @@ def canonicalize(sink: UOp) -> Canonical:
         if op is not Ops.CONTIGUOUS:
             new.user_line = len(lines)
             lines.append(node.user_line if isinstance(node.user_line, UserLine) else UserLine())
-    check_bound(variables.used, variables.values)
+    if variables.used:
+        check_bound(variables.used, variables.values)
     return Canonical(
         done[sink], tuple(found), variables.values, tuple(writes), tuple(lines), stored
     )

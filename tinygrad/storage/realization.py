@@ -140,9 +140,10 @@ def _written_value(node: UOp) -> UOp:
 @exclusive
 def schedule_all(tensors: Sequence[TensorBase]) -> tuple[list[ScheduleItem], dict[str, int]]:
     """The items that compute tensors, which the caller runs, and the values of Variables."""
-    schedule = planned(nodes_to_compute(tensors))
-    items, values = schedule.items, schedule.values
-    _open_memory(_let_go(schedule))
+    with no_garbage():
+        schedule = planned(nodes_to_compute(tensors))
+        items, values = schedule.items, schedule.values
+        _open_memory(_let_go(schedule))
     return items, values
 
 
@@ -279,13 +280,15 @@ def own_memory(tensor: TensorBase, for_outside: bool = False) -> None:
 def nodes_to_compute(tensors: Any) -> list[UOp]:
     """The nodes to compute so that `tensors` are in memory; of a gradient, maybe partial sums."""
     for x in tensors:
-        if has_own_memory(x) and _is_outside(view_base(whole_value(x))):
+        if x._steps and has_own_memory(x) and _is_outside(view_base(whole_value(x))):
             # what is in the memory now is not known
             x._forget_node()
-        if x.uop.op in VIEW_OPS and (node := with_stored_shard(x.uop)) is not x.uop:
-            x._set_node(node)
-        if x.uop.op is not Ops.BUFFER and is_constant(x.uop) and not is_uniform(x.uop):
-            store_constant(x)
+        node = x.uop
+        if node.op in VIEW_OPS and (shard := with_stored_shard(node)) is not node:
+            x._set_node(shard)
+        elif node.device is None or len(node.src) == 1:
+            if node.op is not Ops.BUFFER and is_constant(node) and not is_uniform(node):
+                store_constant(x)
         base = movement_base(x.uop)
         if base.op is Ops.BUFFER and base.memory is None:
             storage_of(base).ensure_allocated()
@@ -319,6 +322,7 @@ def _owns(tensor: TensorBase, base: UOp) -> bool:
 
 
 def _is_computed(node: UOp) -> bool:
+    """Whether a value has to be computed to be in memory."""
     return not (is_in_memory(node) or is_uniform(node) or is_file(node.device))
 
 
@@ -366,8 +370,8 @@ def replace_nodes(
     holders = live_tensors.lazy_holders()
     for x, node in holders:
         path = path_to(node, table)
-        paths.append((x, path))
         if path:
+            paths.append((x, path))
             changed.update(path)
         else:
             others.append(node)
@@ -377,7 +381,7 @@ def replace_nodes(
     kept = histories.to_keep(table, paths)
     done = dict(table)
     table = {**superseded, **table}
-    overwritten = _numbers_of_writes(table, stores)
+    overwritten = _numbers_of_writes(table, stores) if stores else {}
     for x, old in holders:
         if old not in changed:
             continue
@@ -398,7 +402,7 @@ def _numbers_of_writes(
     the ASSIGN that writes it.
     """
     numbers = {old: (new, -1) for old, new in stores.items()}
-    for node in table if stores else ():
+    for node in table:
         if node.op is Ops.ASSIGN and (memory := view_base(node.src[0])) in numbers:
             new, number = numbers[memory]
             numbers[memory] = new, max(number, int(node.arg))

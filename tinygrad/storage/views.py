@@ -56,13 +56,12 @@ def movement_base(node: UOp) -> UOp:
 
 def path_to(node: UOp, table: dict[UOp, UOp]) -> list[UOp]:
     """The nodes from `node` down to the first key of `table` below movement; empty if none."""
-    path = [node]
-    while node not in table:
-        if node.op not in _MOVEMENT:
-            return []
-        node = node.src[0]
-        path.append(node)
-    return path
+    if node in table:
+        return [node]
+    if node.op not in _MOVEMENT:
+        return []
+    path = path_to(node.src[0], table)
+    return [node, *path] if path else path
 
 
 def selected_shard(node: UOp) -> UOp | None:

@@ -27,6 +27,8 @@ N = TypeVar("N", bound="Node")
 UNSET = object()
 """The value of a cached property that has not been computed."""
 
+_CONST = Ops.CONST
+
 
 def _const_key(value: Any) -> Any:
     # 0.0 == -0.0 and nan != nan, so neither may serve as a key itself; and 1 == 1.0 == True
@@ -87,7 +89,7 @@ class Node(MathMixin):
         arg: Any = None,
         tag: Any = None,
     ) -> Self:
-        key: tuple[Any, ...] = (op, dtype, src, _const_key(arg) if op is Ops.CONST else arg)
+        key: tuple[Any, ...] = (op, dtype, src, _const_key(arg) if op is _CONST else arg)
         if tag is not None:
             key = (*key, tag)
         ref = table.get(key)

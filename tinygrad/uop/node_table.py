@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from tinygrad.uop.ops import UOp
 
@@ -28,7 +28,8 @@ class NodeTable(Generic[V]):
     def get(self, node: UOp) -> V | None:
         """The entry of a node, or None."""
         facts = node.facts
-        return None if facts is None else cast("V | None", facts.get(self))
+        found: V | None = None if facts is None else facts.get(self)
+        return found
 
     def __contains__(self, node: UOp) -> bool:
         facts = node.facts
@@ -37,7 +38,8 @@ class NodeTable(Generic[V]):
     def __getitem__(self, node: UOp) -> V:
         if node.facts is None:
             raise KeyError(node)
-        return cast(V, node.facts[self])
+        found: V = node.facts[self]
+        return found
 
     def __setitem__(self, node: UOp, value: V) -> None:
         if node.facts is None:
@@ -49,7 +51,8 @@ class NodeTable(Generic[V]):
     def pop(self, node: UOp) -> V | None:
         """Remove the entry of a node. Returns it, or None."""
         facts = node.facts
-        return None if facts is None else cast("V | None", facts.pop(self, None))
+        found: V | None = None if facts is None else facts.pop(self, None)
+        return found
 
 
 def is_in_any(node: UOp, tables: frozenset[NodeTable[Any]]) -> bool:

@@ -474,7 +474,7 @@ def _grad_states(
     """Whether the tensors with each node require a gradient; `paths` lead from these to nodes."""
     states: dict[UOp, list[GradState]] = {}
     for x, path in paths:
-        if path and not is_detached(path):
+        if not is_detached(path):
             found = states.setdefault(path[-1], [])
             if isinstance(x, TensorBase):
                 found.append(x._requires_grad)

@@ -54,9 +54,8 @@ class UndecidedValues:
                 self.histories.definitions.pop(buffer)
                 continue
             known = floats_below((definition,))
-            memory = [
-                x for x in known if x.op is Ops.BUFFER and is_in_any(x, self.histories.tables)
-            ]
+            tables = self.histories.tables
+            memory = [x for x in known if x.facts and x.op is Ops.BUFFER and is_in_any(x, tables)]
             if aside:
                 # what was stored on the way to it may be wanted too
                 known |= {x: None for x, node in aside if node in known}

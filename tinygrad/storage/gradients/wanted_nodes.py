@@ -32,15 +32,17 @@ class WantedNodes:
 
     def meet(self, nodes: Collection[UOp]) -> bool:
         """Whether one of `nodes` is the value of such a tensor."""
-        stored = (
-            x for node in nodes if node.op is Ops.BUFFER for x in live_tensors.settled_at(node)
-        )
-        if any(x._requires_grad is not False for x in stored):
-            return True
+        for node in nodes:
+            if node.op is Ops.BUFFER:
+                for x in live_tensors.settled_at(node):
+                    if x._requires_grad is not False:
+                        return True
         self._searches += 1
         if self._searches == 1:
-            lazy = live_tensors.unsettled()
-            return any(x._node in nodes and x._requires_grad is not False for x in lazy)
+            for x in live_tensors.unsettled():
+                if x._node in nodes and x._requires_grad is not False:
+                    return True
+            return False
         if self._searches == 2:
             found = live_tensors.unsettled()
             self._lazy.update(x._node for x in found if x._requires_grad is not False)

@@ -36,7 +36,9 @@ class TensorGraphMixin(NodeMovementMixin):
     @classmethod
     def new_buffer(cls, device: DeviceValue, shape: tuple[int, ...], dtype: DType) -> Self:
         """A new stored array; its memory is allocated when it is first written."""
-        return cls(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_slots), shape, device))
+        new = cls(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_slots), shape, device))
+        new._shape, new._device = shape, device
+        return new
 
     @classmethod
     def arange(cls, size: int | Node, dtype: DType | None = None) -> Self:
