@@ -155,8 +155,10 @@ def _canonical_leaf(node: UOp, buffers: list[UOp], variables: _Variables) -> UOp
 
 def _ranks(writes: list[UOp]) -> dict[UOp, int]:
     """The number of each assignment among those to its buffer in this graph, from 0."""
-    numbers: dict[UOp, set[int]] = {}
     assignments = [node for node in writes if node.op is Ops.ASSIGN]
+    if len(assignments) == 1:
+        return {assignments[0]: 0}
+    numbers: dict[UOp, set[int]] = {}
     for node in assignments:
         numbers.setdefault(node.src[0].base, set()).add(node.arg)
     return {node: sorted(numbers[node.src[0].base]).index(node.arg) for node in assignments}

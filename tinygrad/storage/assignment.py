@@ -48,10 +48,8 @@ _WRITTEN_THROUGH = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK, Op
 
 def value_to_write(tensor: TensorBase, x: TensorBase) -> UOp:
     """The value of `x`, to be written to `tensor`; what that needs in memory is stored first."""
-    is_shard = any(op is Ops.MSELECT for op, _ in tensor._steps)
-    base = view_base(whole_value(tensor))
-    is_stored = written_target(base).is_realized
-    if is_shard or (not is_stored and (_is_symbolic(tensor) or is_leaf(tensor))):
+    is_stored = written_target(view_base(whole_value(tensor))).is_realized
+    if _is_shard(tensor) or (not is_stored and (_is_symbolic(tensor) or is_leaf(tensor))):
         # views may be at several values of a Variable: in memory, all can be computed; values that
         # were computed from a leaf have its gradient
         whole = whole_tensor(tensor)
@@ -74,20 +72,21 @@ def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
     tensor without memory, and its aliases, refer to the new value from now on. Raises RuntimeError
     for a view that repeats elements, ShardingError for one of several replicas.
     """
-    _check_distinct(tensor)
-    if any(op is Ops.MSELECT for op, _ in tensor._steps):
-        _assign_shard(tensor, value)
-        return
+    if tensor._steps:
+        _check_distinct(tensor)
+        if _is_shard(tensor):
+            _assign_shard(tensor, value)
+            return
     whole = whole_value(tensor)
     new = updated_whole(tensor, value) if tensor._steps else value
     is_memory = is_whole_memory(whole.src[0] if whole.op is Ops.ASSIGN else whole)
     if is_memory and owns_memory(tensor):
         written = whole.assign(new)
         set_whole(tensor, written)
-        is_known = value.device is not None and not _is_moved(value, whole)
-        if view_base(tensor.uop) is not written and is_known:
+        if tensor._steps and view_base(tensor.uop) is not written:
             # the new elements are known; reading them from the memory would reshard them
-            tensor._set_node(value)
+            if value.device is not None and not _is_moved(value, whole):
+                tensor._set_node(value)
         return
     if new.device is None:
         new = new.copy_to_device(device)
@@ -158,9 +157,15 @@ def _assign_shard(tensor: TensorBase, value: UOp) -> None:
     compute([tensor.uop.assign(value)])
 
 
+def _is_shard(tensor: TensorBase) -> bool:
+    """Whether a tensor is a shard, or a view of one."""
+    return bool(tensor._steps) and any(op is Ops.MSELECT for op, _ in tensor._steps)
+
+
 def _is_symbolic(tensor: TensorBase) -> bool:
     """Whether the place of a view depends on a Variable."""
-    return any(op is Ops.SHRINK and not all_int(sum(arg, ())) for op, arg in tensor._steps)
+    steps = tensor._steps
+    return bool(steps) and any(op is Ops.SHRINK and not all_int(sum(x, ())) for op, x in steps)
 
 
 def _check_distinct(tensor: TensorBase) -> None:

@@ -38,7 +38,7 @@ class LiveTensors:
     """Weak references to all tensors, in the order of their creation."""
 
     def __init__(self) -> None:
-        self._refs: dict[int, _NumberedRef] = {}
+        self.refs: dict[int, _NumberedRef] = {}
         # those among them that may be lazy, or whose cell may be
         self._unsettled: dict[int, _NumberedRef] = {}
         # the others, by their BUFFER; some may be unsettled again
@@ -51,17 +51,17 @@ class LiveTensors:
         number = tensor._number = ref.number = next(self._numbers)
         tensor._cell = None
         tensor._steps = ()
-        self._refs[number] = self._unsettled[number] = ref
+        self.refs[number] = self._unsettled[number] = ref
 
     def _forget(self, ref: Any) -> None:
         number = ref.number
-        del self._refs[number]
+        del self.refs[number]
         self._unsettled.pop(number, None)
 
     def changed(self, tensor: TensorBase) -> None:
         """Note that a tensor, or its cell, refers to another node."""
         number = tensor._number
-        self._unsettled[number] = self._refs[number]
+        self._unsettled[number] = self.refs[number]
 
     def _settle(self, tensor: TensorBase) -> None:
         """Look a tensor up by its BUFFER from now on."""
@@ -123,7 +123,7 @@ class LiveTensors:
 
     def find(self, number: int) -> TensorBase | None:
         """The tensor with a number, if it exists."""
-        ref = self._refs.get(number)
+        ref = self.refs.get(number)
         return None if ref is None else ref()
 
     def now(self) -> int:
@@ -131,18 +131,18 @@ class LiveTensors:
         return next(self._numbers)
 
     def __iter__(self) -> Iterator[TensorBase]:
-        found = (ref() for ref in list(self._refs.values()))
+        found = (ref() for ref in list(self.refs.values()))
         return iter([tensor for tensor in found if tensor is not None])
 
     def one_by_one(self) -> Iterator[TensorBase]:
         """The tensors, for a search that may end early."""
-        for ref in list(self._refs.values()):
+        for ref in list(self.refs.values()):
             tensor = ref()
             if tensor is not None:
                 yield tensor
 
     def __len__(self) -> int:
-        return len(self._refs)
+        return len(self.refs)
 
     def mark(self) -> int:
         """A number that is less than those of all tensors created from now on."""
@@ -150,7 +150,7 @@ class LiveTensors:
 
     def since(self, mark: int) -> list[TensorBase]:
         """The live tensors that were created after `mark` was taken."""
-        refs = [ref for ref in list(self._refs.values()) if ref.number > mark]
+        refs = [ref for ref in list(self.refs.values()) if ref.number > mark]
         return [tensor for ref in refs if (tensor := ref()) is not None]
 
     def lazy(self) -> list[TensorBase]:
@@ -279,7 +279,8 @@ class Cell:
 
     def live(self) -> list[TensorBase]:
         """The members that exist and have not left the cell."""
-        found = (live_tensors.find(number) for number in self.members)
+        refs = live_tensors.refs
+        found = [ref() for number in self.members if (ref := refs.get(number)) is not None]
         return [x for x in found if x is not None and x._cell is self]
 
     def set(self, uop: UOp) -> None:

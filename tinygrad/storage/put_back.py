@@ -67,7 +67,7 @@ class PutBack:
             self._memory.append(found)
         roots = [*schedule.outputs]
         for node in (roots[0] if len(roots) == 1 else UOp.sink(*roots)).toposort():
-            if node in numbers or not any(x in numbers for x in node.src):
+            if not node.src or numbers.keys().isdisjoint(node.src):
                 continue
             src = tuple([numbers.get(x, x) for x in node.src])
             numbers[node] = len(self._steps)

@@ -28,7 +28,7 @@ def computed_together(writes: Sequence[UOp], roots: Sequence[UOp]) -> list[UOp]:
     none of it has to be copied.
     """
     found = _outputs_of_kernels(writes)
-    if STATE_POLICY:
+    if STATE_POLICY.get():
         latest: dict[UOp, UOp] = {}
         _add_latest(latest, writes)
         existing = {memory: write for memory, write in latest.items() if memory.is_realized}
@@ -44,6 +44,8 @@ def writes_below(roots: Sequence[UOp]) -> list[UOp]:
 def find_readers(memory: Collection[UOp], known: Collection[UOp] = ()) -> list[UOp]:
     """The lazy values of live tensors that read these BUFFERs; their views and `known` left out."""
     live = [(x, node) for x, node in live_tensors.lazy_holders() if node not in known]
+    if not live:
+        return []
     dependents.register(node for _, node in live)
     above = dependents.of(memory)
     return [

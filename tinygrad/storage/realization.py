@@ -286,9 +286,8 @@ def nodes_to_compute(tensors: Any) -> list[UOp]:
         node = x.uop
         if node.op in VIEW_OPS and (shard := with_stored_shard(node)) is not node:
             x._set_node(shard)
-        elif node.device is None or len(node.src) == 1:
-            if node.op is not Ops.BUFFER and is_constant(node) and not is_uniform(node):
-                store_constant(x)
+        elif node.op is not Ops.BUFFER and is_constant(node) and not is_uniform(node):
+            store_constant(x)
         base = movement_base(x.uop)
         if base.op is Ops.BUFFER and base.memory is None:
             storage_of(base).ensure_allocated()
@@ -375,7 +374,7 @@ def replace_nodes(
             changed.update(path)
         else:
             others.append(node)
-    if others or stores:
+    if others:
         dependents.register(others)
         changed |= dependents.of((*table, *stores))
     kept = histories.to_keep(table, paths)

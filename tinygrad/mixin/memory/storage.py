@@ -151,18 +151,21 @@ class StorageMixin(PlacementMixin):
             device = computing_device(self.device)
             x = type(self)(x, device=device, dtype=self.dtype)  # type: ignore[call-arg]
         value = value_to_write(self, x)
-        if value is self.uop:
+        node = self.uop
+        if value is node:
             return self
-        if value.shape != self.shape or value.dtype != self.dtype:
+        if value.shape != node.shape or value.dtype != node.dtype:
             value = self._fitted(value)
-        if is_file(self.device):
+        device = self.device
+        if is_file(device):
             write(self, value)
             return self
-        value = off_file(value, self.device)
-        self._check_same_devices(value)
+        value = off_file(value, device)
+        if value.device is not device:
+            self._check_same_devices(value)
         if self._requires_grad is not None or x._requires_grad:
             value = assigned_value(self, value, x._requires_grad)
-        assign(self, value, self.device)
+        assign(self, value, device)
         return self
 
     def _fitted(self, value: UOp) -> UOp:
