@@ -81,6 +81,7 @@ def can_lossless_cast(source: DType, target: DType) -> bool:
     return source_exponent <= exponent and source_mantissa <= mantissa
 
 
+@functools.cache
 def sum_acc_dtype(dtype: DType) -> DType:
     """The accumulation dtype of a sum of such values."""
     if dtypes.is_unsigned(dtype):

@@ -192,7 +192,7 @@ class TensorCore(TensorBase):
             if not is_integer(dim):
                 raise TypeError(f"an axis of shape {self.shape} is an integer, not {dim!r}")
             dim = int(dim)
-        count = self.ndim + extra
+        count = len(self.uop.shape) + extra
         limit = max(1, count)
         if not -limit <= dim < limit:
             raise ArgumentIndexError(

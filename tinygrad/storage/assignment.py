@@ -83,10 +83,10 @@ def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
     if is_memory and owns_memory(tensor):
         written = whole.assign(new)
         set_whole(tensor, written)
-        if tensor._steps and view_base(tensor.uop) is not written:
+        is_reread = tensor._steps and view_base(tensor.uop) is not written
+        if is_reread and value.device is not None and not _is_moved(value, whole):
             # the new elements are known; reading them from the memory would reshard them
-            if value.device is not None and not _is_moved(value, whole):
-                tensor._set_node(value)
+            tensor._set_node(value)
         return
     if new.device is None:
         new = new.copy_to_device(device)

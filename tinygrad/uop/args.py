@@ -71,8 +71,7 @@ class ParamArg:
         return f"{self.slot} {self.shape}"
 
 
-@dataclass(frozen=True)
-class ReduceArg:
+class ReduceArg(NamedTuple):
     """A reduction by `op`. The reduced `axes` keep size 1."""
 
     op: Ops

@@ -162,6 +162,12 @@ class Node(MathMixin):
         if self._device is UNSET:
             self._device = other._device
 
+    def placed_as(self, other: Self) -> Self:
+        """This node; its shape and its device are those of `other`."""
+        self.take_shape(other)
+        self.take_device(other)
+        return self
+
     def toposort(self, gate: Callable[[Self], bool] | None = None) -> dict[Self, None]:
         """Return every node below and including this one, sources first. `gate` stops the
         descent. What is returned without a gate is not to be changed.

@@ -30,6 +30,7 @@ from tinygrad.uop.broadcast import (
     const_node,
     fits_dtype,
     is_scalar,
+    operand_node,
     operator_name,
 )
 from tinygrad.uop.device_value import is_file
@@ -39,6 +40,24 @@ from tinygrad.uop.reshard import computing_device, off_files, reshard_for_produc
 # numbers that change nothing, on either side
 NEUTRAL = {Ops.ADD: 0, Ops.MUL: 1}
 _NUMBERS = frozenset({int, float})
+
+
+def broadcast_pair(a: UOp, b: UOp) -> tuple[UOp, UOp]:
+    """Two operands with a common shape; a scalar keeps its shape ()."""
+    if is_scalar(b) or is_scalar(a):
+        return a, b
+    shape = broadcast_shape(a.shape, b.shape)
+    return broadcast_node(a, shape), broadcast_node(b, shape)
+
+
+def product_to_sum(a: UOp, b: UOp, axes: tuple[int, ...]) -> UOp:
+    """`a * b`, of one dtype, as the product of a contraction, which is then summed over `axes`."""
+    if a.shape != b.shape:
+        a, b = broadcast_pair(a, b)
+    if a.device is not b.device:
+        ndim = max(a.ndim, b.ndim)
+        a, b = reshard_for_product((a, b), tuple([axis % ndim for axis in axes]))
+    return a.alu(Ops.MUL, b)
 
 
 class ArithmeticMixin(TensorCore):
@@ -55,10 +74,8 @@ class ArithmeticMixin(TensorCore):
             dtype = least_upper_dtype(a.dtype, b.dtype)
             a, b = off_files(a, b)
             a, b = a.cast(dtype), b.cast(dtype)
-        shape_a, shape_b = a.shape, b.shape
-        if shape_a != shape_b and not is_scalar(b) and not is_scalar(a):
-            shape = broadcast_shape(shape_a, shape_b)
-            a, b = broadcast_node(a, shape), broadcast_node(b, shape)
+        if b.op is not Ops.CONST and a.shape != b.shape:
+            a, b = broadcast_pair(a, b)
         return (b, a) if reverse else (a, b)
 
     def _result(self, node: UOp, x: Any) -> Self:
@@ -86,10 +103,8 @@ class ArithmeticMixin(TensorCore):
 
     def _product_to_sum(self, x: Self, axes: tuple[int, ...]) -> Self:
         """`self * x` as the product of a contraction, which is then summed over `axes`."""
-        factors = self._operands(x, False, Ops.MUL.name)
-        ndim = max(node.ndim for node in factors)
-        a, b = reshard_for_product(factors, tuple(axis % ndim for axis in axes))
-        return self._result(a.alu(Ops.MUL, b), x)
+        a, b = self._operands(x, False, Ops.MUL.name)
+        return self._result(product_to_sum(a, b, axes), x)
 
     def alu(self, op: Ops, *src: Self) -> Self:
         """Apply the elementwise op `op` to this tensor and `src`, broadcast but not promoted.
@@ -148,7 +163,7 @@ class ArithmeticMixin(TensorCore):
         a, b = self._operands(x, reverse, "SUB")
         if b.op is Ops.CONST and b.dtype is not dtypes.bool:
             return self._result(a.alu(Ops.ADD, const_node(-b.arg, b.dtype)), x)
-        return self._result(a.alu(Ops.ADD, b.alu(Ops.MUL, const_node(-1, b.dtype))), x)
+        return self._result(a.alu(Ops.ADD, b.alu(Ops.MUL, operand_node(-1, b.dtype, "MUL"))), x)
 
     def mul(self, x: Any, reverse: bool = False) -> Self:
         """Multiplication: `self * x`.

@@ -31,7 +31,9 @@ class ElementwiseMixin(OperatorMixin):
 
     def _float_node(self) -> UOp:
         """The node cast to float: unchanged, or in the default float type."""
-        return self.uop.cast(least_upper_float(self.uop.dtype))
+        node = self.uop
+        dtype = least_upper_float(node.dtype)
+        return node if node.dtype is dtype else node.cast(dtype)
 
     def _as_float(self) -> Self:
         """This tensor cast to float, so that further arithmetic does not wrap around."""

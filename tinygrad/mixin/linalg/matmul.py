@@ -13,10 +13,13 @@ from tinygrad.dtype import DTypeLike, least_upper_dtype, sum_acc_dtype, to_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import argfix
 from tinygrad.mixin.core import TensorCore, check_tensors
+from tinygrad.mixin.elementwise.arithmetic import product_to_sum
 from tinygrad.mixin.precision import in_float32
 from tinygrad.mixin.reduction.reduce import ReduceMixin
+from tinygrad.uop import Ops
 from tinygrad.uop.broadcast import SymbolicShape
 from tinygrad.uop.ops import sint
+from tinygrad.uop.reshard import off_files
 from tinygrad.uop.sint import is_one, same_size
 
 _FIRST_SPARE = ord("\u0100")
@@ -26,15 +29,6 @@ class MatmulMixin(ReduceMixin):
     """`matmul`, `dot`, `linear`, `einsum`."""
 
     __slots__ = ()
-
-    def _sum_of_products(self, other: Self, axis: int, dtype: DTypeLike | None) -> Self:
-        """`(self * other).sum(axis)`, computed in the accumulation dtype."""
-        common = least_upper_dtype(self.dtype, other.dtype)
-        wide = sum_acc_dtype(common) if dtype is None else to_dtype(dtype)
-        x, other = self._beside(other)
-        product = x.cast(wide)._product_to_sum(other.cast(wide), (axis,))
-        result = product.sum(axis, dtype=wide)
-        return result if dtype is not None else result.cast(common)
 
     def dot(self, w: Self, dtype: DTypeLike | None = None) -> Self:
         """Matrix product over the last axis of `self` and the second to last (or only) of `w`.
@@ -50,20 +44,28 @@ class MatmulMixin(ReduceMixin):
             raise TypeError(
                 f"dot takes a tensor, not {w!r} of type {type(w).__name__}; wrap it in Tensor()"
             )
-        x, dx, dw = self, self.ndim, w.ndim
-        if not (dx and dw):
-            raise ArgumentError(f"dot of shapes {x.shape} and {w.shape}: both need an axis; use *")
-        axis_w = -min(dw, 2)
-        if not same_size(x.shape[-1], w.shape[axis_w]):
+        a, b = self.uop, w.uop
+        shape, other = a.shape, b.shape
+        if not (shape and other):
+            raise ArgumentError(f"dot of shapes {shape} and {other}: both need an axis; use *")
+        axis = -min(len(other), 2)
+        if not same_size(shape[-1], other[axis]):
             raise ArgumentError(
-                f"dot of shapes {x.shape} and {w.shape}: axis -1 of the first has size "
-                f"{x.shape[-1]}, axis {axis_w} of the second {w.shape[axis_w]}; they must agree"
+                f"dot of shapes {shape} and {other}: axis -1 of the first has size "
+                f"{shape[-1]}, axis {axis} of the second {other[axis]}; they must agree"
             )
-        if dw > 1:
-            w = w.transpose(-1, -2)
-        if dx > 1 and dw > 1:
-            x, w = x.unsqueeze(-2), w.unsqueeze(-3)
-        return x._sum_of_products(w, -1, dtype)
+        if len(other) > 1:
+            last = len(other) - 1
+            b = b.permute((*range(last - 1), last, last - 1))
+            if len(shape) > 1:
+                a = a.reshape((*shape[:-1], 1, shape[-1]))
+                b = b.reshape((*other[:-2], 1, other[-1], other[-2]))
+        common = least_upper_dtype(a.dtype, b.dtype)
+        wide = sum_acc_dtype(common) if dtype is None else to_dtype(dtype)
+        a, b = off_files(a, b)
+        product = product_to_sum(a.cast(wide), b.cast(wide), (-1,))
+        result = product.r(Ops.ADD, (len(product.shape) - 1,)).reshape(product.shape[:-1])
+        return self._derive(result if dtype is not None else result.cast(common), w)
 
     def matmul(self, x: Self, reverse: bool = False, dtype: DTypeLike | None = None) -> Self:
         """Matrix product: `self @ x`, as `dot`; with `reverse`, `x @ self`.

@@ -39,22 +39,12 @@ class MovementMixin(TensorCore):
         >>> Tensor.arange(6).reshape(2, -1).tolist()
         [[0, 1, 2], [3, 4, 5]]
         """
-        old = self.uop.shape
-        given = argfix(shape, *args)
-        new = given
-        if None in given:
-            new = tuple(
-                s if s is not None else _kept_size(old, given, i) for i, s in enumerate(given)
-            )
-        new = _integers("reshape", new)
-        unknown = [i for i, s in enumerate(new) if isinstance(s, int) and s == -1]
-        if len(unknown) > 1:
-            raise ArgumentError(f"reshape {old} -> {new}: only one size can be -1")
-        if unknown:
-            new = _with_inferred_size(old, new, unknown[0])
-        new = checked_sizes("reshape", new)
+        node = self.uop
+        old, new = node.shape, argfix(shape, *args)
+        if not _are_sizes(new):
+            new = _resolved_sizes(old, new)
         if new == old:
-            return self._view(self.uop)
+            return self._view(node)
         if not same_size(prod(old), prod(new)):
             bound = all_int(old) and all(isinstance(s, int) or _is_bound(s) for s in new)
             sizes = tuple(bound_size(s) for s in new) if bound else ()
@@ -65,7 +55,7 @@ class MovementMixin(TensorCore):
                 f"{format_shape((prod(old),))[1:-2]} elements are not "
                 f"{format_shape((prod(new),))[1:-2]}{_hint_to_shrink(old)}"
             )
-        return self._view(self.uop.reshape(new), Ops.RESHAPE, new)
+        return self._view(node.reshape(new), Ops.RESHAPE, new)
 
     def _up_to(self, sizes: SymbolicShape) -> Self:
         """This tensor with symbolic sizes, which are bound to its own."""
@@ -147,13 +137,14 @@ class MovementMixin(TensorCore):
         >>> Tensor.arange(6).reshape(2, 3).transpose(0, 1).tolist()
         [[0, 3], [1, 4], [2, 5]]
         """
-        order = list(range(self.ndim))
+        node = self.uop
+        order = list(range(len(node.shape)))
         first, second = self._axis(dim0), self._axis(dim1)
         if not order:
-            return self._view(self.uop)
+            return self._view(node)
         order[first], order[second] = order[second], order[first]
         axes = tuple(order)
-        return self._view(self.uop.permute(axes), Ops.PERMUTE, axes)
+        return self._view(node.permute(axes), Ops.PERMUTE, axes)
 
     @property
     def T(self) -> Self:
@@ -335,6 +326,28 @@ class MovementMixin(TensorCore):
         return size
 
 
+def _are_sizes(given: tuple[Any, ...]) -> bool:
+    """Whether these are nonnegative ints."""
+    for size in given:  # noqa: SIM110 a loop takes half the time of a generator
+        if size.__class__ is not int or size < 0:
+            return False
+    return True
+
+
+def _resolved_sizes(old: SymbolicShape, given: tuple[Any, ...]) -> SymbolicShape:
+    """The sizes of a reshape, as expressions or ints; None and -1 are replaced."""
+    new = given
+    if None in given:
+        new = tuple(s if s is not None else _kept_size(old, given, i) for i, s in enumerate(given))
+    new = _integers("reshape", new)
+    unknown = [i for i, s in enumerate(new) if isinstance(s, int) and s == -1]
+    if len(unknown) > 1:
+        raise ArgumentError(f"reshape {old} -> {new}: only one size can be -1")
+    if unknown:
+        new = _with_inferred_size(old, new, unknown[0])
+    return checked_sizes("reshape", new)
+
+
 def _integers(op: str, given: tuple[Any, ...]) -> SymbolicShape:
     """Integers or expressions. Raises TypeError for anything else."""
     if all(size.__class__ is int for size in given):
@@ -346,6 +359,8 @@ def _integers(op: str, given: tuple[Any, ...]) -> SymbolicShape:
 
 def checked_sizes(op: str, given: tuple[Any, ...]) -> SymbolicShape:
     """Sizes. Raises TypeError for anything but integers, ValueError for negative ones."""
+    if _are_sizes(given):
+        return given
     sizes = _integers(op, given)
     if any(isinstance(size, int) and size < 0 for size in sizes):
         raise ArgumentError(f"{op}: sizes {format_shape(sizes)} must not be negative")

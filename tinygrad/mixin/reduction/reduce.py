@@ -61,6 +61,9 @@ class ReduceMixin(CreationMixin):
 
     def _axes(self, axis: Axis) -> tuple[int, ...]:
         """The axes as nonnegative ints."""
+        if axis.__class__ is int:
+            first = self._axis(axis)
+            return (first,) if self.uop.shape else ()
         if axis is None:
             return tuple(range(self.ndim))
         given = tuple(axis) if isinstance(axis, Sequence) else (axis,)
@@ -74,7 +77,7 @@ class ReduceMixin(CreationMixin):
         result = node.r(op, axes)
         if keepdim:
             return result
-        return result.reshape(tuple(s for i, s in enumerate(result.shape) if i not in axes))
+        return result.reshape(tuple([s for i, s in enumerate(result.shape) if i not in axes]))
 
     def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
         """Sum. Small integers are promoted to int32 or uint32; half floats accumulate in float32.
@@ -82,9 +85,10 @@ class ReduceMixin(CreationMixin):
         >>> Tensor([[1, 2], [3, 4]]).sum(axis=1).tolist()
         [3, 7]
         """
-        own = self.uop.dtype
+        node = self.uop
+        own = node.dtype
         accumulated = sum_acc_dtype(own) if dtype is None else to_dtype(dtype)
-        node = self._reduce(self.uop.cast(accumulated), Ops.ADD, axis, keepdim)
+        node = self._reduce(node.cast(accumulated), Ops.ADD, axis, keepdim)
         if dtype is None and dtypes.is_float(own):
             node = node.cast(own)
         return self._derive(node)

@@ -12,7 +12,8 @@ from tinygrad.helpers import argsort
 from tinygrad.sharding import LAYOUT_RULES, Sharding
 from tinygrad.uop import GroupOp, Ops, reshard
 from tinygrad.uop.args import WindowArg
-from tinygrad.uop.node import Node
+from tinygrad.uop.node import UNSET, Node
+from tinygrad.uop.propagation.shape import movement_shape
 
 AxisPairs: TypeAlias = tuple[tuple[int | Node, int | Node], ...]
 """For each axis, two numbers: elements before and after it, or its start and end."""
@@ -42,7 +43,12 @@ class NodeMovementMixin(Node):
             if kept is not None:
                 return kept
             source = reshard.reshard_for_movement(self, op, arg)
-        return type(self)(op, self.dtype, (source,), arg)
+        new = type(self)(op, self.dtype, (source,), arg)
+        if new._shape is UNSET:
+            new._shape = movement_shape(op, source.shape, arg)
+            if not isinstance(layout, Sharding):
+                new._device = layout
+        return new
 
     def reshape(self, shape: tuple[int | Node, ...] | int | Node, *sizes: int | Node) -> Self:
         """The same elements in row-major order under another shape, a tuple or several sizes."""

@@ -16,9 +16,10 @@ from tinygrad.uop import GroupOp, Ops, gather_scatter, reshard, shards
 from tinygrad.uop.args import BufferArg, ReduceArg
 from tinygrad.uop.device_value import DeviceValue, Spmd, TensorDevice, is_file
 from tinygrad.uop.methods.movement import NodeMovementMixin
-from tinygrad.uop.node import Node
+from tinygrad.uop.node import UNSET, Node
 from tinygrad.uop.sint import index_dtype
 
+_COMPARISON = GroupOp.Comparison
 _buffer_slots = itertools.count()
 
 
@@ -50,13 +51,21 @@ class TensorGraphMixin(NodeMovementMixin):
     def alu(self, op: Ops, *src: Self) -> Self:
         """`op(self, *src)`, elementwise. Sources in different layouts are resharded to one."""
         srcs = (self, *src)
-        if op in GroupOp.Comparison:
+        if op in _COMPARISON:
             dtype = dtypes.bool.vec(self.dtype.count) if self.dtype.count > 1 else dtypes.bool
         else:
             dtype = srcs[-1].dtype
-        if _conflicts(srcs):
+        device = _common_device(srcs)
+        if device is UNSET:
             srcs = reshard.reshard_to_common_layout(reshard.off_files(*srcs))
-        return type(self)(op, dtype, srcs)
+        new = type(self)(op, dtype, srcs)
+        if new._shape is UNSET:
+            new._device = device
+            for x in srcs:
+                new._shape = x._shape
+                if x._shape != ():
+                    break
+        return new
 
     def cast(self, dtype: DType) -> Self:
         """The value converted to `dtype`."""
@@ -64,7 +73,8 @@ class TensorGraphMixin(NodeMovementMixin):
             dtype = dtype.vec(self.dtype.count)
         if self.dtype == dtype:
             return self
-        return type(self)(Ops.CAST, dtype, (reshard.off_file(self),))
+        source = reshard.off_file(self)
+        return type(self)(Ops.CAST, dtype, (source,)).placed_as(source)
 
     def bitcast(self, dtype: DType) -> Self:
         """The same bits read as `dtype`; if its size differs, so does that of the last axis."""
@@ -75,11 +85,13 @@ class TensorGraphMixin(NodeMovementMixin):
     def r(self, op: Ops, axes: tuple[int, ...]) -> Self:
         """Reduce `axes`, which keep size 1, by `op`. Over a sharded axis, an ALLREDUCE follows."""
         shape = self.shape
-        axes = tuple(sorted(a for a in axes if not (isinstance(shape[a], int) and shape[a] == 1)))
+        axes = tuple(sorted([a for a in axes if not (isinstance(shape[a], int) and shape[a] == 1)]))
         if not axes:
             return self
         source = reshard.off_file(self)
         node = type(self)(Ops.REDUCE_AXIS, self.dtype, (source,), ReduceArg(op, axes))
+        if node._shape is UNSET:
+            node._shape = tuple([1 if i in axes else size for i, size in enumerate(shape)])
         layout = node.device
         if isinstance(layout, Sharding) and layout.is_partial:
             return node.allreduce(layout.without_partial())
@@ -135,7 +147,9 @@ class TensorGraphMixin(NodeMovementMixin):
 
     def detach(self) -> Self:
         """The value; no gradient flows through."""
-        return self if self.op is Ops.DETACH else type(self)(Ops.DETACH, self.dtype, (self,))
+        if self.op is Ops.DETACH:
+            return self
+        return type(self)(Ops.DETACH, self.dtype, (self,)).placed_as(self)
 
     def assign(self, value: Self) -> Self:
         """Store `value` into the buffer that this node is a view of.
@@ -168,13 +182,17 @@ class TensorGraphMixin(NodeMovementMixin):
         return gather_scatter.scatter(op, values, index, count, batch)
 
 
-def _conflicts(srcs: tuple[Node, ...]) -> bool:
-    """Whether sources are on different devices, in different layouts, or in files."""
+def _common_device(srcs: tuple[Node, ...]) -> Any:
+    """The device of the sources that have one; `UNSET` if they are on different devices, in
+    different layouts, or in files.
+    """
     found: DeviceValue = None
     for x in srcs:
-        device = x.device
+        device = x._device
+        if device is UNSET:
+            device = x.device
         if device is not found and device is not None:
             if found is not None and device != found:
-                return True
+                return UNSET
             found = device
-    return is_file(found)
+    return UNSET if is_file(found) else found

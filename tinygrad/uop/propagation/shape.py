@@ -75,17 +75,17 @@ def compute_shape(node: Node) -> Shape | None:
 
 def movement_shape(op: Ops, shape: Shape, arg: Any) -> Shape:
     """The shape of the result of a movement op."""
-    if op in {Ops.RESHAPE, Ops.EXPAND}:
+    if op is Ops.RESHAPE or op is Ops.EXPAND:
         # canonical, so that equal symbolic sizes are one node
         return tuple([d if d.__class__ is int else _simple(d) for d in arg])
     if op is Ops.PERMUTE:
-        return tuple(shape[i] for i in arg)
+        return tuple([shape[i] for i in arg])
     if op is Ops.PAD:
         return tuple(
             _simple(d + before + after) for d, (before, after) in zip(shape, arg, strict=True)
         )
     if op is Ops.SHRINK:
-        return tuple(_extent(start, end) for start, end in arg)
+        return tuple([_extent(start, end) for start, end in arg])
     if op in {Ops.WINDOW, Ops.UNWINDOW}:
         return tuple(arg.sizes(shape))
     assert op is Ops.FLIP
