@@ -161,4 +161,5 @@ def broadcast_node(node: UOp, shape: SymbolicShape) -> UOp:
     own = node.shape
     if own == shape:
         return node
-    return node.reshape((1,) * (len(shape) - len(own)) + own).expand(shape)
+    missing = len(shape) - len(own)
+    return (node.reshape((1,) * missing + own) if missing else node).expand(shape)

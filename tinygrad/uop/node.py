@@ -28,6 +28,7 @@ UNSET = object()
 """The value of a cached property that has not been computed."""
 
 _CONST = Ops.CONST
+_allocate: Any = object.__new__
 
 
 def _const_key(value: Any) -> Any:
@@ -97,7 +98,7 @@ class Node(MathMixin):
             found: Self | None = ref()
             if found is not None:
                 return found
-        self = object.__new__(cls)
+        self: Self = _allocate(cls)
         self.op = op
         self.dtype = dtype
         self.src = src
@@ -107,10 +108,9 @@ class Node(MathMixin):
         self._shape = self._device = self._bounds = self._settled = UNSET
         new = NodeRef(self, node_died)
         new.key = key
-        found = table.setdefault(key, new)()
-        if found is not self:
-            found = find_interned(new)
-        return found
+        if table.setdefault(key, new) is not new:
+            self = find_interned(new)
+        return self
 
     __hash__ = object.__hash__
 

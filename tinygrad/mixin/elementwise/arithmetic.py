@@ -50,6 +50,22 @@ def broadcast_pair(a: UOp, b: UOp) -> tuple[UOp, UOp]:
     return broadcast_node(a, shape), broadcast_node(b, shape)
 
 
+def binary(op: Ops, a: UOp, b: UOp) -> UOp:
+    """An elementwise op on two operands of one dtype, which are broadcast."""
+    if b.op is not Ops.CONST and a.shape != b.shape:
+        a, b = broadcast_pair(a, b)
+    return a.alu(op, b)
+
+
+def difference(a: UOp, b: UOp) -> UOp:
+    """`a - b`, of operands of one dtype, which are broadcast."""
+    if b.op is Ops.CONST and b.dtype is not dtypes.bool:
+        return a.alu(Ops.ADD, const_node(-b.arg, b.dtype))
+    if a.shape != b.shape:
+        a, b = broadcast_pair(a, b)
+    return a.alu(Ops.ADD, b.alu(Ops.MUL, operand_node(-1, b.dtype, "MUL")))
+
+
 def product_to_sum(a: UOp, b: UOp, axes: tuple[int, ...]) -> UOp:
     """`a * b`, of one dtype, as the product of a contraction, which is then summed over `axes`."""
     if a.shape != b.shape:
@@ -161,9 +177,7 @@ class ArithmeticMixin(TensorCore):
         if not reverse and x.__class__ in _NUMBERS and self._is_unchanged_by(x, 0):
             return self._derive(self.uop)
         a, b = self._operands(x, reverse, "SUB")
-        if b.op is Ops.CONST and b.dtype is not dtypes.bool:
-            return self._result(a.alu(Ops.ADD, const_node(-b.arg, b.dtype)), x)
-        return self._result(a.alu(Ops.ADD, b.alu(Ops.MUL, operand_node(-1, b.dtype, "MUL"))), x)
+        return self._result(difference(a, b), x)
 
     def mul(self, x: Any, reverse: bool = False) -> Self:
         """Multiplication: `self * x`.

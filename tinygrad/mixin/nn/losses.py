@@ -96,7 +96,7 @@ class LossMixin(GatherMixin, ActivationMixin):
     def _loss_of_classes(self, Y: Self, label_smoothing: float) -> Self:
         """The cross entropy of logits (..., classes), with classes (...), of each sample."""
         # log_softmax is `shifted` minus the logarithm, which is one number a sample
-        shifted, _, total = self._shifted_exp(-1)
+        shifted, total = [self._derive(node) for node in self._shifted_exp(-1)[::2]]
         target = shifted._select_target_class(Y)
         if label_smoothing:
             target = (1 - label_smoothing) * target + label_smoothing * shifted.mean(-1)

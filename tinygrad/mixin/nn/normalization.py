@@ -9,11 +9,14 @@ import math
 from collections.abc import Sequence
 from typing import Self
 
+from tinygrad.dtype import dtypes, least_upper_dtype
 from tinygrad.errors import ArgumentError
 from tinygrad.helpers import prod
+from tinygrad.mixin.elementwise.arithmetic import binary, difference
 from tinygrad.mixin.linalg.matmul import MatmulMixin
 from tinygrad.mixin.precision import in_float32
 from tinygrad.mixin.reduction.reduce import Axis
+from tinygrad.uop import Ops
 from tinygrad.uop.arguments import integer_argument, number_argument
 from tinygrad.uop.sint import same_size
 
@@ -30,9 +33,13 @@ class NormalizationMixin(MatmulMixin):
         >>> Tensor([1.0, 1.0]).layernorm().tolist()
         [0.0, 0.0]
         """
-        centered = self - self.mean(axis, keepdim=True)
-        variance = (centered * centered).mean(axis, keepdim=True)
-        return centered * (variance + eps).rsqrt()
+        x, axes = self, self._axes(axis)
+        if not x.is_floating_point():
+            x = x.cast(least_upper_dtype(x.dtype, dtypes.float32))
+        centered = difference(x.uop, self.mean(axes, keepdim=True).uop)
+        variance = self._derive(self._mean_node(centered.alu(Ops.MUL, centered), axes))
+        scale = (variance + eps).uop.alu(Ops.SQRT).alu(Ops.RECIPROCAL)
+        return self._derive(binary(Ops.MUL, centered, scale))
 
     @in_float32
     def batchnorm(

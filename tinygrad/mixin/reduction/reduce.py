@@ -8,7 +8,7 @@ a repeated one, TypeError for anything but integers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self, TypeAlias, cast
+from typing import Any, Self, TypeAlias, cast
 
 from tinygrad.device import Device, DeviceError
 from tinygrad.dtype import DType, DTypeLike, dtypes, sum_acc_dtype, to_dtype
@@ -16,11 +16,13 @@ from tinygrad.errors import ArgumentError
 from tinygrad.gradient import with_gradient
 from tinygrad.helpers import prod
 from tinygrad.mixin.creation import CreationMixin
-from tinygrad.mixin.elementwise.arithmetic import reverse_order
+from tinygrad.mixin.elementwise.arithmetic import binary, difference, reverse_order
+from tinygrad.mixin.elementwise.division import quotient
 from tinygrad.mixin.precision import in_float32
 from tinygrad.sharding.local_devices import current_local_devices
 from tinygrad.uop import Ops
 from tinygrad.uop.arguments import integer_argument
+from tinygrad.uop.broadcast import operand_node
 from tinygrad.uop.device_value import DeviceValue, device_names
 from tinygrad.uop.ops import UOp, sint, smax, smin
 from tinygrad.uop.reduction import lowest
@@ -40,6 +42,14 @@ def _exact_sum_dtype(dtype: DType, count: sint) -> DType:
         if total <= dtypes.max(wide):
             return wide
     return dtypes.float64
+
+
+def _reduced(node: UOp, op: Ops, axes: tuple[int, ...], keepdim: bool) -> UOp:
+    """A reduction over axes, with or without these."""
+    result = node.r(op, axes)
+    if keepdim:
+        return result
+    return result.reshape(tuple([s for i, s in enumerate(result.shape) if i not in axes]))
 
 
 def _has_dtype(device: DeviceValue, dtype: DType) -> bool:
@@ -66,18 +76,16 @@ class ReduceMixin(CreationMixin):
             return (first,) if self.uop.shape else ()
         if axis is None:
             return tuple(range(self.ndim))
-        given = tuple(axis) if isinstance(axis, Sequence) else (axis,)
-        axes = tuple(self._axis(x) for x in given)
+        given: Sequence[Any] = (axis,)
+        if axis.__class__ is tuple or isinstance(axis, Sequence):
+            given = tuple(axis)
+        axes = tuple([self._axis(x) for x in given])
         if len(set(axes)) != len(axes):
             raise ArgumentError(f"axis {given} names an axis of shape {self.shape} twice")
         return axes if self.ndim else ()
 
     def _reduce(self, node: UOp, op: Ops, axis: Axis, keepdim: bool) -> UOp:
-        axes = self._axes(axis)
-        result = node.r(op, axes)
-        if keepdim:
-            return result
-        return result.reshape(tuple([s for i, s in enumerate(result.shape) if i not in axes]))
+        return _reduced(node, op, self._axes(axis), keepdim)
 
     def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
         """Sum. Small integers are promoted to int32 or uint32; half floats accumulate in float32.
@@ -155,7 +163,8 @@ class ReduceMixin(CreationMixin):
 
     def _count(self, axis: Axis) -> sint:
         """The number of elements that are reduced to one."""
-        return cast(sint, prod([self.shape[i] for i in self._axes(axis)]))
+        shape = self.uop.shape
+        return cast(sint, prod([shape[i] for i in self._axes(axis)]))
 
     def mean(self, axis: Axis = None, keepdim: bool = False) -> Self:
         """Mean, of integers as float32; NaN for an empty axis. No sum of integers overflows.
@@ -163,13 +172,24 @@ class ReduceMixin(CreationMixin):
         >>> Tensor([[1.0, 2.0], [3.0, 5.0]]).mean(axis=1).tolist()
         [1.5, 4.0]
         """
-        dtype, count = self.dtype, self._count(axis)
-        if self.is_floating_point():
-            total = self.cast(sum_acc_dtype(dtype)).sum(axis, keepdim)
-            return (total / count).cast(dtype)
-        total = self.sum(axis, keepdim, _exact_sum_dtype(dtype, count))
+        axes, node = self._axes(axis), self.uop
+        if dtypes.is_float(node.dtype):
+            return self._derive(self._mean_node(node, axes, keepdim))
+        count = self._count(axes)
+        total = self.sum(axes, keepdim, _exact_sum_dtype(node.dtype, count))
         # a quotient of 32-bit floats would be rounded twice
         return (total.cast(dtypes.float64) / count).cast(dtypes.float32)
+
+    def _mean_node(self, node: UOp, axes: tuple[int, ...], keepdim: bool = True) -> UOp:
+        """The mean of floats over axes."""
+        shape = node.shape
+        count = prod([shape[i] for i in axes])
+        total = _reduced(node.cast(sum_acc_dtype(node.dtype)), Ops.ADD, axes, keepdim)
+        if count.__class__ is int and count != 1:
+            divisor = operand_node(float(count), total.dtype, "DIV")
+            return quotient(total, divisor).cast(node.dtype)
+        mean: UOp = (self._derive(total) / count).uop
+        return mean.cast(node.dtype)
 
     @in_float32
     def var(self, axis: Axis = None, keepdim: bool = False, correction: int = 1) -> Self:
@@ -314,12 +334,14 @@ class ReduceMixin(CreationMixin):
 
     # ---- softmax ----
 
-    def _shifted_exp(self, axis: Axis) -> tuple[Self, Self, Self]:
-        """The elements minus the maximum, their exponentials, and the sums of these."""
-        x = self._as_float()
-        shifted = x - x.max(axis, keepdim=True).detach()
-        exponentials = shifted.exp()
-        return shifted, exponentials, exponentials.sum(axis, keepdim=True)
+    def _shifted_exp(self, axis: Axis) -> tuple[UOp, UOp, UOp]:
+        """The elements minus the maximum, their exponentials, and the sums of these over `axis`,
+        which keeps size 1. Narrow floats are no elements: see `in_float32`.
+        """
+        x, axes = self._float_node(), self._axes(axis)
+        shifted = difference(x, x.r(Ops.MAX, axes).detach())
+        exponentials = shifted.alu(Ops.EXP)
+        return shifted, exponentials, exponentials.r(Ops.ADD, axes)
 
     def softmax(self, axis: int = -1, dtype: DTypeLike | None = None) -> Self:
         """Softmax: exponentials normalized to sum 1 along `axis`.
@@ -332,7 +354,7 @@ class ReduceMixin(CreationMixin):
     @in_float32
     def _softmax(self, axis: int) -> Self:
         _, exponentials, total = self._shifted_exp(axis)
-        return exponentials * total.reciprocal()
+        return self._derive(binary(Ops.MUL, exponentials, total.alu(Ops.RECIPROCAL)))
 
     @in_float32
     def _softmax_of_visible(self, axis: int) -> Self:
@@ -355,7 +377,7 @@ class ReduceMixin(CreationMixin):
     @in_float32
     def _log_softmax(self, axis: int) -> Self:
         shifted, _, total = self._shifted_exp(axis)
-        return shifted - total.log()
+        return self._derive(difference(shifted, total.alu(Ops.LOG)))
 
     @in_float32
     def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
