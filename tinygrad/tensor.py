@@ -237,7 +237,7 @@ class Tensor(
         >>> x.grad.tolist()
         [2.0, 4.0]
         """
-        wanted = [x for x in live_tensors if isinstance(x, Tensor) and x._requires_grad]
+        wanted = [x for x in live_tensors.requiring_grad() if isinstance(x, Tensor)]
         found = gradients(self.uop, self._root_gradient(gradient), wanted, not retain_graph)
         if not found:
             raise RuntimeError(

@@ -9,8 +9,7 @@ value. Layouts are brought together where gradients meet other values.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 from tinygrad.dtype import dtypes, sum_acc_dtype
 from tinygrad.gradient.custom import CustomRule, custom_gradient, with_gradient
@@ -24,20 +23,14 @@ from tinygrad.uop.propagation.device_rules import is_placement
 from tinygrad.uop.reshard import fully_reduced, gradient_like
 
 
-@dataclass(frozen=True)
-class Paths:
-    """The way from a root to targets: `order` are the nodes on some path, sources first. A BUFFER
-    among `definitions` has its definition as its source, and `leaves` have no sources.
+class Paths(NamedTuple):
+    """The way from a root to targets: `order` are the nodes on some path, sources first, each with
+    the nodes that its gradient may go to. That of a BUFFER among `definitions` is its definition.
     """
 
     targets: set[UOp]
-    order: dict[UOp, None]
+    order: dict[UOp, tuple[UOp, ...]]
     definitions: dict[UOp, UOp]
-    leaves: Collection[UOp]
-
-    def sources(self, node: UOp) -> tuple[UOp, ...]:
-        """The nodes that the gradient of `node` may go to."""
-        return () if node in self.leaves else _sources(node, self.definitions)
 
 
 def compute_gradient(root: UOp, root_gradient: UOp, targets: Iterable[UOp]) -> dict[UOp, UOp]:
@@ -59,24 +52,33 @@ def find_paths(
     `definition_of(buffer)` is the node that was stored in a BUFFER, at which a path goes on, or
     None.
     """
-    paths = Paths(set(targets), {}, {}, leaves)
-    leads: dict[UOp, bool] = {}
-    stack: list[tuple[UOp, bool]] = [(root, False)]
+    paths = Paths(set(targets), {}, {})
+    order = paths.order
+    visited: dict[UOp, tuple[UOp, ...]] = {}
+    # those that lead to no target
+    others: set[UOp] = set()
+    stack = [root]
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            leads[node] = node in paths.targets or any(leads[x] for x in paths.sources(node))
+        node = stack[-1]
+        if node in order or node in others:
+            stack.pop()
             continue
-        if node in leads:
-            continue
-        if node.op is Ops.BUFFER and definition_of is not None:
-            definition = definition_of(node)
-            if definition is not None:
-                paths.definitions[node] = definition
-        # graphs are acyclic: a node on the stack cannot be reached again below itself
-        stack.append((node, True))
-        stack.extend((x, False) for x in paths.sources(node) if x not in leads)
-    paths.order.update((node, None) for node, does in leads.items() if does)
+        sources = visited.get(node)
+        if sources is None:
+            if node.op is Ops.BUFFER and definition_of is not None:
+                definition = definition_of(node)
+                if definition is not None:
+                    paths.definitions[node] = definition
+            sources = () if node in leaves else _sources(node, paths.definitions)
+            if sources:
+                visited[node] = sources
+                stack += sources
+                continue
+        stack.pop()
+        if node in paths.targets or not order.keys().isdisjoint(sources):
+            order[node] = sources
+        else:
+            others.add(node)
     return paths
 
 
@@ -84,9 +86,8 @@ def gradient_along(paths: Paths, root: UOp, root_gradient: UOp) -> dict[UOp, UOp
     """The gradient by each target of `paths` that `root` depends on."""
     order, definitions = paths.order, paths.definitions
     gradients: dict[UOp, UOp] = {root: root_gradient}
-    for node in reversed(order):
+    for node, sources in reversed(order.items()):
         gradient = gradients.get(node)
-        sources = paths.sources(node)
         if gradient is None or not sources:
             continue
         is_stored = node in definitions
@@ -119,10 +120,10 @@ def _gradients_by_sources(node: UOp, gradient: UOp) -> Sequence[UOp | None]:
     rule = RULES.get(node.op)
     if rule is None:
         raise RuntimeError(f"{node.op.name} has no gradient; use detach() to stop it")
-    return tuple(
+    return [
         None if part is None else _without_broadcast(part, source)
         for part, source in zip(rule(gradient, node), node.src)
-    )
+    ]
 
 
 def _without_broadcast(gradient: UOp, source: UOp) -> UOp:

@@ -121,6 +121,11 @@ class LiveTensors:
                 found[x] = None
         return list(found)
 
+    def requiring_grad(self) -> list[TensorBase]:
+        """The tensors that require a gradient."""
+        refs = list(self.refs.values())
+        return [x for ref in refs if (x := ref()) is not None and x._requires_grad]
+
     def find(self, number: int) -> TensorBase | None:
         """The tensor with a number, if it exists."""
         ref = self.refs.get(number)
