@@ -111,8 +111,11 @@ class Closure:
         """
         if self._is_rebound or not self._guards.are_unchanged():
             return False
-        if not all(x.is_in_place() for x in self._known) and not self._settle():
-            return False
+        for x in self._known:
+            if not x.is_in_place():
+                if not self._settle():
+                    return False
+                break
         if self._hidden and not self._hidden_are_in_place():
             return False
         return self._fits(inputs)
@@ -130,7 +133,8 @@ class Closure:
         """Whether inputs alias these tensors as in the captured call. Another input may alias one
         only if neither is written and the tensor requires no gradient.
         """
-        if not self._aliases and all(self._memory.isdisjoint(x.known) for x in inputs.memories):
+        memory = self._memory
+        if not self._aliases and all([memory.isdisjoint(x.known) for x in inputs.memories]):
             return True
         found = self._aliases_of(inputs)
         more = found.keys() - self._aliases.keys()

@@ -386,21 +386,29 @@ def find_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
     """
     if not args and not kwargs:
         return _no_inputs(Tensor.training, Device.DEFAULT, dtypes.default_float)
-    named = [*enumerate(args), *sorted(kwargs.items())]
     containers: list[tuple[Any, int]] = []
-    found = [
-        (str(name), leaf)
-        for name, x in named
-        for leaf in ((x,) if x.__class__ is Tensor else leaves(x, containers))
-    ]
-    tensors = [(name, x) for name, x in found if isinstance(x, Tensor)]
-    # a function may leave a gradient in these, or find one there
-    graded = [(name, x) for name, x in tensors if x._requires_grad or x.grad is not None]
+    found: list[tuple[str, Any]] = []
+    for name, x in (*enumerate(args), *sorted(kwargs.items())) if kwargs else enumerate(args):
+        if x.__class__ is Tensor:
+            found.append((str(name), x))
+        else:
+            found += [(str(name), leaf) for leaf in leaves(x, containers)]
+    tensors: list[tuple[str, Tensor]] = []
+    graded, lazy = [], []
+    for name, x in found:
+        if not isinstance(x, Tensor):
+            continue
+        tensors.append((name, x))
+        # a function may leave a gradient in these, or find one there
+        if x._requires_grad or x.grad is not None:
+            graded.append((name, x))
+        if x._steps or x.uop.op is not Ops.BUFFER:
+            lazy.append(x)
     if graded:
         gradients = [(f"{name}.grad", x.grad) for name, x in graded if x.grad is not None]
         found += gradients
         tensors += gradients
-    lazy = [x for _, x in tensors if x.uop.op is not Ops.BUFFER or x._steps]
+        lazy += [x for _, x in gradients if x._steps or x.uop.op is not Ops.BUFFER]
     if lazy:
         _realize_wholes(lazy)
         _realize([x for x in lazy if x.uop.op is not Ops.BUFFER])

@@ -176,7 +176,8 @@ class TinyJit(Followed, Generic[P, R]):
                 inputs = find_inputs(args, kwargs)
             self.cnt += 1
             captured = self.captured
-            if captured is not None and inputs.own(captured.written_inputs):
+            written = () if captured is None else captured.written_inputs
+            if written and inputs.own(written):
                 inputs = find_inputs(*self._forms.canonical(args, kwargs))
             if captured is not None and JIT_VERIFY.get() and self.fxn is not None:
                 if captured.can_replay(inputs):

@@ -57,6 +57,6 @@ class ReplayCounters:
         GlobalCounters.global_mem += self._nbytes
         for device, nbytes in self._sent.items():
             GlobalCounters.count_message(device, nbytes)
-        if active_traces():
+        if self._crossed and active_traces():
             for collective, nbytes in self._crossed.items():
                 collective.replayed(nbytes)
