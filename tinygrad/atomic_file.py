@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterator
 from io import BufferedRandom
 from pathlib import Path
@@ -63,7 +62,7 @@ def _prefix(path: Path) -> str:
 def _open_temporary(path: Path) -> tuple[Path, BufferedRandom, bool]:
     """Creates a file in the same folder. Returns its path, the file and whether it is locked."""
     while True:
-        temporary = path.with_name(f"{_prefix(path)}{secrets.token_hex(8)}")
+        temporary = path.with_name(f"{_prefix(path)}{os.urandom(8).hex()}")
         file = open(temporary, "x+b")  # noqa: SIM115 (the caller closes it)
         is_locked = _lock(file.fileno(), wait=True)
         # another writer may have removed the file before it was locked

