@@ -54,6 +54,73 @@ def repeated(statement: Callable[[], object]) -> float:
     return median_ms(run)
 
 
+def build(function: Callable[..., object], *shapes: tuple[int, ...]) -> Callable[[], float]:
+    """Microseconds to build the graph of an op on small Tensors."""
+
+    def measure() -> float:
+        tensors = random_tensors(*shapes)
+        return repeated(lambda: function(*tensors))
+
+    return measure
+
+
+def torch_build(function: Callable[..., object], *shapes: tuple[int, ...]) -> Callable[[], float]:
+    """Microseconds of the op in torch, which computes it."""
+
+    def measure() -> float:
+        import torch
+
+        tensors = [torch.randn(shape) for shape in shapes]
+        return repeated(lambda: function(*tensors))
+
+    return measure
+
+
+def matmul(x: Any, y: Any) -> object:
+    return x @ y
+
+
+def softmax(x: Any) -> object:
+    return x.softmax(-1)
+
+
+def backward() -> float:
+    """A product, a sum, and their gradients."""
+    x, weight = random_tensors((4, 4), (4, 4))
+    weight.requires_grad_()
+
+    def step() -> None:
+        weight.grad = None
+        (x * weight).sum().backward()
+
+    return repeated(step)
+
+
+def torch_backward() -> float:
+    import torch
+
+    x, weight = torch.randn(4, 4), torch.randn(4, 4, requires_grad=True)
+
+    def step() -> None:
+        weight.grad = None
+        (x * weight).sum().backward()
+
+    return repeated(step)
+
+
+def layer_norm() -> float:
+    (x,) = random_tensors((4, 4))
+    norm = nn.LayerNorm(4)
+    return repeated(lambda: norm(x))
+
+
+def torch_layer_norm() -> float:
+    import torch
+
+    norm, x = torch.nn.LayerNorm(4), torch.randn(4, 4)
+    return repeated(lambda: norm(x))
+
+
 def realize_computed() -> float:
     (x,) = random_tensors((4, 4))
 
@@ -71,6 +138,11 @@ def realize_again() -> float:
 def assign() -> float:
     x, y = random_tensors((4, 4), (4, 4))
     return repeated(lambda: x.assign(y).realize())
+
+
+def assign_computed() -> float:
+    (x,) = random_tensors((4, 4))
+    return repeated(lambda: x.assign(x + 1).realize())
 
 
 def set_item() -> float:
@@ -95,6 +167,13 @@ def read_on_the_way() -> float:
             y.sum().realize()
 
     return median_ms(chain)
+
+
+def replay_write() -> float:
+    """A captured function that writes a tensor which it reaches by name."""
+    count, one = random_tensors((1,), (1,))
+    function = TinyJit(lambda x: count.assign(count + x))
+    return repeated(lambda: function(one))
 
 
 def hash_numbers() -> float:
@@ -146,13 +225,24 @@ def schedule_again() -> float:
     return statistics.median(step.schedule_ms() for _ in range(3))
 
 
+SQUARE = (4, 4)
 BENCHMARKS = [
     Benchmark("1000 Tensor ops", add_ops, torch_add_ops),
+    Benchmark(
+        "1000 products, build",
+        build(matmul, SQUARE, SQUARE),
+        torch_build(matmul, SQUARE, SQUARE),
+    ),
+    Benchmark("1000 softmax, build", build(softmax, SQUARE), torch_build(softmax, SQUARE)),
+    Benchmark("1000 LayerNorm, build", layer_norm, torch_layer_norm),
+    Benchmark("1000 gradients, build", backward, torch_backward),
     Benchmark("1000 small realizes", realize_computed, torch_statement(lambda x, y: x + 1)),
     Benchmark("1000 realizes of stored", realize_again),
     Benchmark("1000 small assigns", assign, torch_statement(lambda x, y: x.copy_(y))),
+    Benchmark("1000 x += 1", assign_computed, torch_statement(lambda x, y: x.add_(1))),
     Benchmark("1000 x[5] = 1", set_item, torch_statement(lambda x, y: x.__setitem__(5, 1))),
     Benchmark("1000 small replays", replay),
+    Benchmark("1000 replays that write", replay_write),
     Benchmark("24 reads on the way", read_on_the_way),
     Benchmark("hash of 2 numbers", hash_numbers),
     Benchmark("transformer fwd+bwd, build", lambda: median_ms(Step().build, repeats=3, warmup=1)),
