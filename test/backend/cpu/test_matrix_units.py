@@ -15,6 +15,7 @@ from test.backend.codegen.kernels import Build, buffer, sink
 from tinygrad import Context, Device, Tensor, Variable, dtypes
 from tinygrad.codegen import get_linear
 from tinygrad.codegen.optimize.product.matrix_units import MAX_DEPTH_BYTES
+from tinygrad.nn.state.ggml import FORMATS
 from tinygrad.renderer.host_cpu import host_matrix_instructions, host_target
 from tinygrad.renderer.llvm import LLVMRenderer
 from tinygrad.renderer.matrix_instruction import MatrixInstruction
@@ -100,6 +101,22 @@ def test_products_are_computed_by_the_instruction(instruction, capsys):
     with Context(DEBUG=3):
         (a @ b).realize()
     assert f"{instruction.name} in blocks of" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_K", "Q6_K", "Q8_0"])
+def test_blocks_of_quantised_numbers_are_packed_by_vectors(name, instruction, capsys):
+    if instruction.operand is not dtypes.bfloat16:
+        pytest.skip("the numbers of blocks are rounded to bfloat16")
+    format = next(x for x in FORMATS.values() if x.name == name)
+    # 16 rows, so a packed number is used too rarely to be gathered
+    blocks = np.zeros((48, 512 // format.elements, format.nbytes), "u1")
+    blocks[...] = np.arange(blocks.size, dtype="u4").reshape(blocks.shape) % 59
+    b = format.dequantize(Tensor(blocks)).flatten(-2).cast(dtypes.bfloat16)
+    a = operands("NN", 16, 48, 512, dtypes.bfloat16)[0]
+    with Context(DEBUG=3):
+        result = a.matmul(b.T, dtype=dtypes.float32).realize()
+    assert f"{instruction.name} in blocks of" in capsys.readouterr().out
+    assert_close(result, a, b.T.contiguous())
 
 
 def test_tc_0_computes_products_by_multiply_adds(instruction, capsys):

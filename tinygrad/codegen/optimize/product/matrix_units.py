@@ -53,8 +53,8 @@ WORD_BYTES = 4
 # rows of a cell, and words of a row
 SIDE = 16
 CELL = SIDE * SIDE
-# cells are transposed in groups of 4 x 4 words, in two steps
-GROUP = 4
+# the bits of the number of a row or a column of a cell
+TRANSPOSE_STEPS = 4
 # the shorter side of a product, below which too much of a cell is past the end, and the reduction
 MIN_SIDE = 16
 MIN_DEPTH = 32
@@ -128,8 +128,9 @@ def _is_gathered(product: Product, side: int) -> bool:
     loop, free = axis.loops[-1], FreeRanges()
     lanes = SIDE * (WORD_BYTES // operand.dtype.itemsize if along else 1)
     is_cut = len(axis.loops) > 1 and bool(extent(loop) % lanes)
+    # a row of quantised numbers may be several vectors: blocks begin at multiples of `SIDE`
     return is_cut or any(
-        free.stride(u.src[0].src[1], loop) not in {0, 1}
+        free.lane_stride(u.src[0].src[1], loop, SIDE) not in {0, 1}
         for u in operand.toposort()
         if u.op is Ops.LOAD
     )
@@ -331,41 +332,38 @@ class _Packed:
     def transpose(
         self, part: int, source: UOp, memory: UOp, strip: UOp, context: tuple[UOp, ...]
     ) -> list[UOp]:
-        """The stores of the transposes of a strip of cells: of 4 x 4 words in 4 rows at a time,
-        then of the groups of 4 words in every fourth row.
+        """The stores of the transposes of a strip of cells.
+
+        Even words of two rows become row i, odd ones row i + 8: the bits of a word's place, those
+        of its row and then of its column, rotate by one. After four times they are exchanged.
         """
         scale = self.tile.per_word if self.along else 1
         count = self.tile.deep_cells if self.along else self.length // SIDE
         cell = self.factory.new(count, AxisType.LOOP)
         outer, deep = (strip, cell) if self.along else (cell, strip)
-        between = self.array(dtypes.uint32, CELL, self.factory.number())
-        between = between.after(*context, strip, cell)
-        group = self.factory.new(GROUP, AxisType.LOOP)
-        four = GROUP * SIDE
-        loaded = source.index(collect((cell * CELL + group * four) * scale)).load(
-            dtype=source.dtype.base.vec(four * scale)
-        )
-        if scale > 1:
-            loaded = UOp(Ops.BITCAST, dtypes.uint32.vec(four), (loaded,))
-        stores = [
-            between.index(group * SIDE + inner * four).store(
-                _lanes(loaded, [b * SIDE + a * GROUP + inner for a in range(4) for b in range(4)]),
-                group,
+        loops: tuple[UOp, ...] = ()
+        start, place = cell * (CELL * scale), index_const(0)
+        for step in range(TRANSPOSE_STEPS):
+            if step == TRANSPOSE_STEPS - 1:
+                target, loops = memory, (strip, cell)
+                place = self.cell_number(part, outer, deep) * CELL
+            else:
+                target = self.array(dtypes.uint32, CELL, self.factory.number())
+                target = target.after(*context, strip, cell)
+            pair = self.factory.new(SIDE // 2, AxisType.LOOP)
+            loaded = source.index(collect(start + pair * (2 * SIDE * scale))).load(
+                dtype=source.dtype.base.vec(2 * SIDE * scale)
             )
-            for inner in range(GROUP)
-        ]
-        group = self.factory.new(GROUP, AxisType.LOOP)
-        loaded = between.after(*stores).index(group * four).load(dtype=dtypes.uint32.vec(four))
-        number = self.cell_number(part, outer, deep)
-        return [
-            memory.index(collect(number * CELL + group * SIDE + inner * four)).store(
-                _lanes(loaded, [a * SIDE + inner * GROUP + b for a in range(4) for b in range(4)]),
-                strip,
-                cell,
-                group,
-            )
-            for inner in range(GROUP)
-        ]
+            if scale > 1:
+                loaded = UOp(Ops.BITCAST, dtypes.uint32.vec(2 * SIDE), (loaded,))
+            stores = [
+                target.index(collect(place + pair * SIDE + odd * (CELL // 2))).store(
+                    _lanes(loaded, [2 * i + odd for i in range(SIDE)]), *loops, pair
+                )
+                for odd in (0, 1)
+            ]
+            source, start, scale = target.after(*stores), index_const(0), 1
+        return stores
 
     def load(self, memory: UOp, number: UOp, deep: UOp, nbytes: int) -> UOp:
         """Bytes of the memory, from word `deep` of step `number` of the outer axis on."""
@@ -578,7 +576,9 @@ def _is_along(operand: UOp, reduction: FlatAxis, outer: FlatAxis, default: bool)
     """
     free = FreeRanges()
     indices = [u.src[0].src[1] for u in operand.toposort() if u.op is Ops.LOAD]
-    along, across = (
-        all(free.stride(x, axis.loops[-1]) == 1 for x in indices) for axis in (reduction, outer)
+    strides = (
+        {free.lane_stride(x, axis.loops[-1], SIDE) for x in indices} for axis in (reduction, outer)
     )
+    # numbers may be scaled by one that they have in common
+    along, across = (found in ({1}, {0, 1}) for found in strides)
     return default if along == across else along
