@@ -182,6 +182,20 @@ def test_narrow_dtypes_are_rounded_once(dtype: Any) -> None:
     np.testing.assert_allclose(result.float().numpy(), wanted, rtol=epsilon, atol=epsilon)
 
 
+def test_scores_are_computed_once_if_heads_are_joined_before_they_are_rounded() -> None:
+    q, k, v = inputs()
+    GlobalCounters.reset()
+    separate = q.scaled_dot_product_attention(k, v).realize()
+    needed = GlobalCounters.global_ops
+    GlobalCounters.reset()
+    joined = q.scaled_dot_product_attention(k, v).transpose(1, 2).flatten(2)
+    found = joined.half().contiguous().numpy()
+    assert GlobalCounters.global_ops <= needed + separate.numel()
+    wanted = expected(q.numpy(), k.numpy(), v.numpy(), v.numpy(), lambda s: s)[0]
+    wanted = wanted.swapaxes(1, 2).reshape(1, LENGTH, HEADS * WIDTH)
+    np.testing.assert_allclose(found, wanted, rtol=2.0**-10, atol=2.0**-10)
+
+
 def test_dropout_drops_weights() -> None:
     q, k, v = inputs()
     everything = Tensor.eye(LENGTH).reshape(1, 1, LENGTH, LENGTH).expand(1, HEADS, -1, -1)

@@ -33,7 +33,7 @@ from tinygrad.schedule.grouping.values import max_elements
 from tinygrad.schedule.storage_views import below_reshapes, is_storage
 from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp, sint
-from tinygrad.uop.sint import is_one
+from tinygrad.uop.sint import is_one, same_shape
 
 MIN_ROWS = 16
 """The minimum number of rows and of keys of scores; smaller ones are stored."""
@@ -256,13 +256,18 @@ class _Search:
 
     def result_of(self, end: UOp) -> UOp:
         """The node that the kernel of a reduction stores: the reduction after the reshapes,
-        permutes and casts that are its only use.
+        permutes and casts that are its only use, as long as its axes are not merged.
         """
-        node = end
+        node, is_merged = end, False
         while node not in self.outputs and len(self.users.get(node, ())) == 1:
             user = self.users[node][0]
             if user.op is not Ops.CAST and user.op not in KEEPS_ORDER:
                 break
+            if is_merged and user.op is not Ops.RESHAPE:
+                break
+            if user.op is Ops.RESHAPE:
+                sizes, others = ([d for d in x.shape if not is_one(d)] for x in (node, user))
+                is_merged |= not same_shape(sizes, others)
             node = user
         return below_reshapes(node)
 
