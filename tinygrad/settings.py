@@ -330,6 +330,12 @@ CACHEDIR = ContextVar("CACHEDIR", "", "The folder of caches; empty is the user's
 LLM_API_KEY = ContextVar(
     "LLM_API_KEY", "", "The API key of the language model server; empty is none."
 )
+LLM_EXACT = ContextVar(
+    "LLM_EXACT",
+    0,
+    "1 reads prompts with a language model in float32; 0 rounds what is multiplied by a quantised "
+    "matrix, and the matrix, to bfloat16 where the device has matrix instructions for it.",
+)
 NO_COLOR = ContextVar("NO_COLOR", "", "Anything but empty prints without colours.")
 
 _OFF = """

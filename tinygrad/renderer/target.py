@@ -14,6 +14,7 @@ from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import ceildiv
 from tinygrad.renderer.matrix_instruction import MatrixInstruction
 from tinygrad.renderer.tensor_map import TensorMap
+from tinygrad.settings import TC
 from tinygrad.uop.ops import UOp, sint, sym_infer
 
 PACKED_ITEMS = 256
@@ -89,6 +90,10 @@ class Target:
     def has_threads(self) -> bool:
         """Whether a work item is a block of threads, as on GPUs."""
         return self.block_threads > 1
+
+    def has_matrix_units(self, operand: DType) -> bool:
+        """Whether matrix instructions multiply numbers of a dtype; not with TC=0."""
+        return bool(TC) and any(x.operand is operand for x in self.matrix)
 
     # computed once: targets are in the keys that each launch looks up
     @functools.cached_property

@@ -31,8 +31,9 @@ from tinygrad.apps.language.generation.sampling import (
     Sampling,
 )
 
-# tokens of a prompt that are prefilled before the other sequences get their next token
-PREFILL_TOKENS = 64
+# tokens of a prompt that are prefilled before the other sequences get their next token, and before
+# other requests are looked at if there are no other sequences
+PREFILL_TOKENS, PREFILL_TOKENS_ALONE = 64, 256
 # fewer tokens are computed again rather than copied from the cache of another sequence
 COPIED_TOKENS = 16
 
@@ -323,35 +324,37 @@ class Engine:
                 task.end(FinishReason.CANCELLED)
         running = [task for task in self._running if task.slot]
         decoding = [task for task in running if not task.is_prefilling]
-        self._prefill(task for task in running if task.is_prefilling)
+        tokens = PREFILL_TOKENS if decoding else PREFILL_TOKENS_ALONE
+        self._prefill((task for task in running if task.is_prefilling), tokens)
         decoding = [task for task in decoding if not self._ended_by_context(task)]
         if decoding:
             self._guard(decoding, partial(self._decode, decoding))
         with self._changed:
             self._running = [task for task in running if task.slot]
 
-    def _prefill(self, prefilling: Iterable[GenerationTask]) -> None:
-        """Compute a chunk of the first prompt of each replica."""
+    def _prefill(self, prefilling: Iterable[GenerationTask], count: int) -> None:
+        """Compute up to `count` tokens of the first prompt of each replica."""
         first: dict[int, GenerationTask] = {}
         for task in prefilling:
             assert task.slot is not None
             first.setdefault(task.slot.cache.replica, task)
         # all replicas start before the logits of the first are waited for
         started = [
-            self._guard([task], partial(self._prefill_chunk, task)) for task in first.values()
+            self._guard([task], partial(self._prefill_chunk, task, count))
+            for task in first.values()
         ]
         for task, logits in zip(first.values(), started, strict=True):
             if logits is not None:
                 self._advance(task, logits)
 
-    def _prefill_chunk(self, task: GenerationTask) -> Logits | None:
+    def _prefill_chunk(self, task: GenerationTask, count: int) -> Logits | None:
         """The logits after the prompt if this chunk is its last, else None."""
         slot, tokens = task.slot, task.tokens
         assert slot is not None
         if not task.has_started:
             task.has_started = True
             self._take_prefix(task, slot)
-        end = min(slot.common_prefix(tokens[:-1]) + PREFILL_TOKENS, len(tokens))
+        end = min(slot.common_prefix(tokens[:-1]) + count, len(tokens))
         logits = self.model.prefill(tokens[:end], slot.cache)
         return logits if end == len(tokens) else None
 

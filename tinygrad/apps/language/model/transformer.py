@@ -1,7 +1,7 @@
 """Decoder-only transformers of GGUF files: tokens to the logits of the next token.
 
 Input: tokens, and the KV cache of each sequence. Output: logits. Invariant: prefill works in chunks
-of one size and decode adds one token to each sequence, so there is one captured step for prefill
+of two sizes and decode adds one token to each sequence, so there are two captured steps for prefill
 and one for each batch size of decode, for all positions.
 """
 
@@ -28,8 +28,10 @@ from tinygrad.jit import TinyJit
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 
-# tokens of a prompt that one step computes
+# tokens of a prompt that one step computes, and those of steps while there are enough of them: a
+# matrix is read and dequantised once for each
 PREFILL_CHUNK = 64
+LONG_CHUNK = 4 * PREFILL_CHUNK
 # up to this number, decoding one by one is faster than a padded chunk
 MAX_SINGLE_STEPS = 16
 DEFAULT_CONTEXT = 4096
@@ -190,8 +192,9 @@ class Transformer:
         # the last token is always computed, for its logits
         at = cache.keep_prefix(tokens[:-1])
         while len(tokens) - at > MAX_SINGLE_STEPS:
-            part = tokens[at : at + PREFILL_CHUNK]
-            logits = self._step([part], [cache], PREFILL_CHUNK)
+            chunk = LONG_CHUNK if len(tokens) - at >= LONG_CHUNK else PREFILL_CHUNK
+            part = tokens[at : at + chunk]
+            logits = self._step([part], [cache], chunk)
             at += len(part)
         for token in tokens[at:]:
             logits = self._step([[token]], [cache], 1)

@@ -8,6 +8,7 @@ elements of a weight.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,15 @@ from tinygrad.nn.state.ggml import BlockFormat, block_format
 from tinygrad.nn.state.gguf import TensorEntry, check_parts, gguf_load_metadata
 from tinygrad.nn.state.gguf_parts import names_of_parts
 from tinygrad.nn.state.shard_io import read_shards
+from tinygrad.settings import LLM_EXACT
 from tinygrad.sharding import Sharding
+from tinygrad.sharding.local_devices import current_local_devices
 from tinygrad.tensor import Tensor
-from tinygrad.uop.device_value import TensorDevice
+from tinygrad.uop.device_value import TensorDevice, device_names
 
 ROWS, COLUMNS = 0, 1
+# vectors of a product, from which on matrix instructions compute it
+MIN_ROUNDED_ROWS = 16
 WORDS = (dtypes.uint64, dtypes.uint32, dtypes.uint16, dtypes.uint8)
 
 
@@ -57,8 +62,25 @@ class Matrix:
     format: BlockFormat
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The product with vectors, (..., columns) to (..., rows)."""
-        return x.dot(self.values().transpose(-1, -2))
+        """The product with vectors, (..., columns) to (..., rows), in float32.
+
+        Many vectors, as those of a prompt, are rounded to bfloat16 with the matrix, unless
+        LLM_EXACT is set: `docs/llm.md` states the error.
+        """
+        values = self.values().transpose(-1, -2)
+        if self._rounds(x):
+            x, values = x.cast(dtypes.bfloat16).contiguous(), values.cast(dtypes.bfloat16)
+        return x.dot(values, dtype=dtypes.float32)
+
+    def _rounds(self, x: Tensor) -> bool:
+        """Whether a product with `x` is one of bfloat16 numbers."""
+        if LLM_EXACT or self.format.elements == 1 or self.blocks.ndim > 3:
+            return False
+        # all ranks are of one kind
+        local = current_local_devices().names_in(device_names(self.blocks.device))
+        return math.prod(x.shape[:-1]) >= MIN_ROUNDED_ROWS and all(
+            Device[name].target.has_matrix_units(dtypes.bfloat16) for name in local
+        )
 
     def __getitem__(self, index: Tensor) -> Matrix:
         """Gather along axis 0: rows, or whole matrices of a stack."""

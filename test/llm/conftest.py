@@ -1,0 +1,16 @@
+"""Models are compared with references in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tinygrad import Context
+
+
+@pytest.fixture(autouse=True)
+def exact() -> Iterator[None]:
+    """Prompts are read exactly, unless a test says otherwise."""
+    with Context(LLM_EXACT=1):
+        yield
