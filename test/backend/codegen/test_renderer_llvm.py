@@ -287,3 +287,21 @@ def test_a_renderer_declares_missing_arithmetic() -> None:
     missing = GroupOp.ALU - LLVMRenderer.operations
     assert Ops.THREEFRY in missing
     assert Ops.ADD not in missing
+
+
+@pytest.mark.parametrize(
+    ("rows", "transposed", "prefetches"), [(2048, False, 1), (64, False, 0), (2048, True, 0)]
+)
+def test_a_large_matrix_that_is_read_in_order_is_prefetched(
+    rows: int, transposed: bool, prefetches: int
+) -> None:
+    b = Build()
+    (i,) = b.loops(rows)
+    (k,) = b.reduces(512)
+    place = k * rows + i if transposed else i * 512 + k
+    weight = buffer(1, rows * 512).index(place).load()
+    product = weight * buffer(2, 512).index(k).load()
+    kernel = sink(buffer(0, rows).index(i).store(product.reduce(k, arg=Ops.ADD), i))
+    source = get_program(kernel, LLVMRenderer(host_target("llvm", AVX2_BYTES))).source
+    # of the matrix, not of the vector, which all rows read
+    assert source.count("call void @llvm.prefetch") == prefetches
