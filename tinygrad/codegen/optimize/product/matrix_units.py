@@ -69,6 +69,8 @@ MAX_DEPTH_BYTES, BLOCK_DEPTH_BYTES = 1 << 12, 1 << 10
 MAX_PANEL_BYTES = 1 << 20
 MAX_COLUMNS = 512
 MAX_SUMS = 512, 512
+# times that equal blocks may be shorter than unequal ones
+MAX_SHORTER = 4
 # rows that are packed together, whose memory is contiguous along the reduction, or across it
 PACKED_ALONG, PACKED_ACROSS = 32, 128
 # instructions of a tile along the rows and the columns: their sums are independent, so that none
@@ -180,7 +182,11 @@ def choose_tile(product: Product, x: MatrixInstruction, target: Target, along: b
     size, itemsize = product.size, x.operand.itemsize
     nbytes = size.depth * itemsize * x.parts
     steps = 1 if nbytes <= MAX_DEPTH_BYTES else ceildiv(nbytes, BLOCK_DEPTH_BYTES)
-    depth = round_up(ceildiv(size.depth, steps), SIDE * WORD_BYTES // itemsize)
+    unit = SIDE * WORD_BYTES // itemsize
+    depth = round_up(ceildiv(size.depth, steps), unit)
+    # equal blocks need no conditions, which vectors of a quantised operand would be gathered under
+    equal = (x for x in range(depth, depth // MAX_SHORTER, -unit) if size.depth % x == 0)
+    depth = next(equal, depth)
     packed = PACKED_ALONG if along else PACKED_ACROSS
     packed = min(packed, round_up(size.rows, PACKED_ALONG))
     columns = min(MAX_COLUMNS, MAX_PANEL_BYTES // (depth * itemsize * x.parts))
