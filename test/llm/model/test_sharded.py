@@ -149,7 +149,7 @@ def test_each_device_has_its_shard_of_the_weights_and_the_cache(folder: Path):
     layer = model.layers[0]
     split = {
         "query": layer.attention.query.matrix.blocks,
-        "output": layer.attention.output.matrix.blocks,
+        "output": layer.attention.output.matrix.values(),
         "embedding": model.embedding.blocks,
         "cache": model.new_cache().memory,
     }

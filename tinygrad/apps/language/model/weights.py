@@ -1,9 +1,9 @@
 """The weights of a GGUF file, kept quantised and laid out over devices.
 
 Input: a file and a `ModelLayout`. Output: matrices, dequantised inside the kernels that multiply by
-them, and vectors. Invariants: on one device of this process, blocks are the memory-mapped file; on
-several, each device reads its shard from its place in the file. No array holds all dequantised
-elements of a weight.
+them, and vectors. Invariants: on devices that address the memory of this process, blocks are the
+memory-mapped file, of which each device reads its shard; others have copies of their shards. No
+array holds all dequantised elements of a weight.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from tinygrad.apps.language.model.layouts import ModelLayout
-from tinygrad.device import Device
+from tinygrad.device import Buffer, BufferSpec, Device
 from tinygrad.dtype import dtypes
+from tinygrad.execution.buffers import bind_buffers
 from tinygrad.nn.state.file_bytes import (
     FileFormatError,
     bytes_of_file,
@@ -29,12 +30,13 @@ from tinygrad.nn.state.file_bytes import (
 from tinygrad.nn.state.ggml import BlockFormat, block_format
 from tinygrad.nn.state.gguf import TensorEntry, check_parts, gguf_load_metadata
 from tinygrad.nn.state.gguf_parts import names_of_parts
-from tinygrad.nn.state.shard_io import read_shards
+from tinygrad.nn.state.shard_io import range_starts, read_shards
 from tinygrad.settings import LLM_EXACT
 from tinygrad.sharding import Sharding
 from tinygrad.sharding.local_devices import current_local_devices
 from tinygrad.tensor import Tensor
 from tinygrad.uop.device_value import TensorDevice, device_names
+from tinygrad.uop.ops import UOp
 
 ROWS, COLUMNS = 0, 1
 # vectors of a product, from which on matrix instructions compute it
@@ -60,6 +62,8 @@ class Matrix:
 
     blocks: Tensor
     format: BlockFormat
+    columns: TensorDevice | None = None
+    """The layout of the dequantised elements, where it is not that of the blocks."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """The product with vectors, (..., columns) to (..., rows), in float32.
@@ -90,7 +94,8 @@ class Matrix:
 
     def values(self) -> Tensor:
         """The dequantised elements, float32, fused into the kernels that use them."""
-        return self.format.dequantize(self.blocks).flatten(-2).float()
+        found = self.format.dequantize(self.blocks).flatten(-2).float()
+        return found if self.columns is None else found.to(self.columns)
 
 
 @dataclass(frozen=True)
@@ -111,12 +116,42 @@ class _SingleFile:
     def __init__(self, gguf: Tensor | str | Path, layout: ModelLayout) -> None:
         self.bytes = bytes_of_file(gguf)
         self.data_start, self.metadata, self.entries = gguf_load_metadata(self.bytes)
-        if layout.is_single and is_on_disk(self.bytes):
-            self.bytes, self.mapping = _map_file(self.bytes, layout.mesh.devices[0])
+        self.local = current_local_devices().numbers(layout.mesh.devices)
+        devices = [Device[layout.mesh.devices[number]] for number in self.local]
+        self.mapping: Any = None
+        if not is_on_disk(self.bytes):
+            return
+        if all(device.allocator.addressable for device in devices):
+            self.mapping = np.frombuffer(memory_of(self.bytes).as_memoryview(), np.uint8)
+        if layout.is_single:
+            self.bytes = self.place(0, (self.bytes.numel(),), layout.mesh.devices[0])
 
-    def view(self, entry: TensorEntry, skipped: int, shape: tuple[int, ...]) -> Tensor:
-        """The bytes of a weight past the first `skipped`, as a tensor of `shape`."""
-        return view_bytes(self.bytes, self.data_start + entry.offset + skipped, dtypes.uint8, shape)
+    def place(self, start: int, shape: tuple[int, ...], layout: TensorDevice) -> Tensor:
+        """The bytes of a shape that begin at `start`, on the devices of a layout.
+
+        A shard that is one range of the file is a view of the mapped file, on devices that address
+        the memory of this process; others are copies.
+        """
+        value = view_bytes(self.bytes, start, dtypes.uint8, shape)
+        if not isinstance(layout, Sharding):
+            block, regions = shape, [tuple((0, size) for size in shape)]
+        else:
+            block = layout.local_shape(shape)
+            regions = [layout.regions(shape)[number] for number in self.local]
+        starts = [range_starts(shape, region, 1) for region in regions]
+        is_whole = all(tuple(stop - start for start, stop in x) == block for x in regions)
+        if self.mapping is None or not is_whole or any(len(found) > 1 for found in starts):
+            read = read_shards(value, layout) if isinstance(layout, Sharding) else None
+            return value.to(layout).realize() if read is None else read
+        address, names = self.mapping.ctypes.data + start, device_names(layout)
+        parts = []
+        for number, found in zip(self.local, starts, strict=True):
+            spec = BufferSpec(external_ptr=address + found[0])
+            part = Buffer(names[number], math.prod(block), dtypes.uint8, options=spec).allocate()
+            # no code writes the file, so its content is not copied before it is read
+            part.outside = False
+            parts.append(part)
+        return Tensor(bind_buffers(UOp.new_buffer(layout, shape, dtypes.uint8), parts))
 
 
 class WeightFile:
@@ -161,6 +196,10 @@ class WeightFile:
         row_bytes = columns // format.elements * format.nbytes
         start, stop = rows or (0, height)
         shape = (*count, stop - start, columns // format.elements, format.nbytes)
+        if self._is_mapped(entry, sharded, len(count)):
+            # a device has some columns of all rows, which it reads in the mapped file
+            blocks = self._laid_out(entry, start * row_bytes, shape, None, 0)
+            return Matrix(blocks, format, self.layout.sharded(COLUMNS, columns))
         return Matrix(self._laid_out(entry, start * row_bytes, shape, sharded, len(count)), format)
 
     def projection(
@@ -194,6 +233,14 @@ class WeightFile:
             raise FileFormatError(f"the file has no weight {name}, which its architecture needs")
         return self.files[name].entries[name]
 
+    def _is_mapped(self, entry: TensorEntry, sharded: ShardedAxis | None, first: int) -> bool:
+        """Whether a matrix of the mapped file is sharded along columns, without padding."""
+        if self.layout.is_single or sharded is None or sharded.axis != COLUMNS or first:
+            return False
+        units = sharded.units
+        is_even = units is not None and units > 1 and self.layout.padded(units) == units
+        return is_even and self.files[entry.name].mapping is not None
+
     def _laid_out(
         self,
         entry: TensorEntry,
@@ -204,34 +251,20 @@ class WeightFile:
     ) -> Tensor:
         """The bytes (..., nbytes) of a weight past the first `skipped`, laid out over devices."""
         layout, file = self.layout, self.files[entry.name]
-        if layout.is_single or sharded is None or sharded.units == 1:
-            return _place(file.view(entry, skipped, shape), layout.replicated)
+        begin = file.data_start + entry.offset + skipped
+        if layout.is_single:
+            value = view_bytes(file.bytes, begin, dtypes.uint8, shape)
+            return value.to(layout.replicated).realize()
+        if sharded is None or sharded.units == 1:
+            return file.place(begin, shape, layout.replicated)
         axis = first + sharded.axis
         size = shape[axis]
         units = sharded.units or size
         assert size % units == 0, f"{size} along axis {axis} are no {units} equal units"
         sharding, missing = layout.sharded(axis, units), layout.padded(units) - units
         if not missing or sharded.units is None:
-            return _place(file.view(entry, skipped, shape), sharding)
+            return file.place(begin, shape, sharding)
         cut = (*shape[:axis], units, size // units, *shape[axis + 1 :])
         padding = [(0, missing if i == axis else 0) for i in range(len(cut))]
-        value = _place(file.view(entry, skipped, cut), sharding).pad(padding)
+        value = file.place(begin, cut, sharding).pad(padding)
         return value.reshape(*shape[:axis], -1, *shape[axis + 1 :]).contiguous().realize()
-
-
-def _place(value: Tensor, layout: TensorDevice) -> Tensor:
-    """A tensor of the file, copied to its devices unless it is there."""
-    found = read_shards(value, layout) if isinstance(layout, Sharding) else None
-    return found if found is not None else value.to(layout).realize()
-
-
-def _map_file(file: Tensor, device: str) -> tuple[Tensor, Any]:
-    """A file on disk as memory of a device, and the object that keeps it mapped.
-
-    A device that does not address the memory of this process gets a copy.
-    """
-    if not Device[device].allocator.addressable:
-        return file.to(device).realize(), None
-    mapping = memory_of(file).as_memoryview()
-    address = np.frombuffer(mapping, np.uint8).ctypes.data
-    return Tensor.from_blob(address, (mapping.nbytes,), dtype=dtypes.uint8, device=device), mapping
