@@ -14,21 +14,15 @@ of each operand of a concatenation, the address of the first element takes their
 from __future__ import annotations
 
 from tinygrad.dtype import AddrSpace, DType, PtrDType, dtypes
-from tinygrad.renderer.base import memory_dtype, pointer_of
+from tinygrad.renderer.base import memory_dtype
 from tinygrad.renderer.host_cpu import SCRATCH_ALIGNMENT
 from tinygrad.renderer.llvm.types import literal, mangled, memory_type, value_type
 from tinygrad.renderer.llvm.writer import Writer
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import AxisType, UOp
+from tinygrad.uop.ops import UOp
 
 NEAR_SHARE = 16
 """A masked vector is near its buffer up to this share of the buffer's size away from it."""
-
-PREFETCH_BYTES = 1 << 12
-"""How far ahead of a load memory is fetched: beyond a page, where hardware prefetchers end."""
-MIN_STREAMED_BUFFER = 1 << 20
-MIN_STREAMED_BYTES, MAX_STREAMED_STEP = 16, 1 << 9
-"""The bytes of a load that is worth a prefetch, and those between steps, which follow closely."""
 
 
 def write_array(w: Writer, u: UOp) -> None:
@@ -56,8 +50,6 @@ def write_load(w: Writer, u: UOp) -> None:
     if address.src[1].dtype.count > 1:
         result = _masked_load(w, u, stored, "gather")
     elif len(address.src) == 2:
-        if _is_streamed(w, u):
-            _prefetch(w, address)
         result = w.assign(
             f"load {value_type(stored)}, ptr {w.names[address]}, align {_alignment(u)}"
         )
@@ -68,40 +60,6 @@ def write_load(w: Writer, u: UOp) -> None:
     if dtypes.is_bool(u.dtype):
         result = w.assign(f"icmp ne {value_type(stored)} {result}, {literal(stored, 0)}")
     w.names[u] = result
-
-
-def _is_streamed(w: Writer, u: UOp) -> bool:
-    """Whether a vector of a large buffer is loaded once, in the order of memory, by a reduction.
-
-    What is computed from it, such as the numbers of quantised blocks, fills the window of a
-    processor, which then sees too few loads ahead.
-    """
-    address, position = u.src[0], u.src[0].src[1]
-    pointer = pointer_of(address)
-    if pointer.op is not Ops.DEFINE_GLOBAL or u.dtype.itemsize < MIN_STREAMED_BYTES:
-        return False
-    itemsize = memory_dtype(u.dtype).scalar().itemsize
-    assert isinstance(pointer.dtype, PtrDType)
-    if pointer.dtype.size * itemsize < MIN_STREAMED_BUFFER:
-        return False
-    loops = [r for r in w.loops if r.arg.kind is not AxisType.TILE]
-    own = {x for x in position.toposort() if x.op is Ops.RANGE}
-    if not own.issuperset(w.loops) or not loops or loops[-1].arg.kind is not AxisType.REDUCE:
-        return False
-    steps = int(loops[-1].src[0].vmax) - 1
-    first = {r: UOp.const(dtypes.index, 0) for r in own}
-    last = {**first, loops[-1]: UOp.const(dtypes.index, steps)}
-    start, end = (position.substitute(x).simplify() for x in (first, last))
-    is_known = start.op is Ops.CONST and end.op is Ops.CONST and steps > 0
-    return is_known and 0 < (end.arg - start.arg) * itemsize <= MAX_STREAMED_STEP * steps
-
-
-def _prefetch(w: Writer, address: UOp) -> None:
-    """Fetch what is loaded some steps later; an address outside of the buffer is no error."""
-    where = w.assign(f"getelementptr i8, ptr {w.names[address]}, i64 {PREFETCH_BYTES}")
-    w.declare("void", "llvm.prefetch.p0", ("ptr", "i32", "i32", "i32"))
-    # for reading, to all caches, data
-    w.emit(f"call void @llvm.prefetch.p0(ptr {where}, i32 0, i32 3, i32 1)")
 
 
 def _alignment(u: UOp) -> int:

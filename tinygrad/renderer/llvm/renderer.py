@@ -23,6 +23,7 @@ from tinygrad.renderer.llvm.arithmetic import (
 )
 from tinygrad.renderer.llvm.matrix import tile_loads, write_product, write_tile_load
 from tinygrad.renderer.llvm.memory import write_array, write_index, write_load, write_store
+from tinygrad.renderer.llvm.prefetch import find_streams, write_prefetch
 from tinygrad.renderer.llvm.types import SCALARS, literal, value_type
 from tinygrad.renderer.llvm.writer import Writer, grid_bounds
 from tinygrad.uop import GroupOp, Ops
@@ -44,16 +45,29 @@ class LLVMRenderer(Renderer):
             writer.names[u] = f"%data{u.arg}"
         for i, u in enumerate(variables):
             writer.names[u] = f"%value{i}"
-        tiles = tile_loads(linear)
+        tiles, streams = tile_loads(linear), find_streams(linear)
         for u in linear:
-            write = write_tile_load if u in tiles else _WRITERS.get(u.op)
-            if write is not None:
-                write(writer, u)
-            elif u.op in GroupOp.ALU:
-                write_alu(writer, u)
+            if u in tiles:
+                write_tile_load(writer, u)
             else:
-                raise NotImplementedError(f"LLVM IR cannot express {u.op.name}")
+                _write(writer, u)
+            for stream in streams.get(u, ()):
+                # a place in the buffer at the start of a loop may be no node of the program
+                for x in stream.start.toposort():
+                    if x not in writer.names:
+                        _write(writer, x)
+                write_prefetch(writer, stream, u)
         return _module(name, writer, pointers, variables, self.target.vector_bytes * 8)
+
+
+def _write(w: Writer, u: UOp) -> None:
+    write = _WRITERS.get(u.op)
+    if write is not None:
+        write(w, u)
+    elif u.op in GroupOp.ALU:
+        write_alu(w, u)
+    else:
+        raise NotImplementedError(f"LLVM IR cannot express {u.op.name}")
 
 
 def _module(
