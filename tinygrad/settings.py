@@ -333,8 +333,9 @@ LLM_API_KEY = ContextVar(
 LLM_EXACT = ContextVar(
     "LLM_EXACT",
     0,
-    "1 reads prompts with a language model in float32; 0 rounds what is multiplied by a quantised "
-    "matrix, and the matrix, to bfloat16 where the device has matrix instructions for it.",
+    "1 computes language models in float32; 0 rounds what is multiplied by a quantised matrix in a "
+    "prompt, and the matrix, to bfloat16 where the device has matrix instructions for it, and "
+    "keeps KV caches in float16.",
 )
 NO_COLOR = ContextVar("NO_COLOR", "", "Anything but empty prints without colours.")
 

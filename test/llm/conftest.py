@@ -9,8 +9,8 @@ import pytest
 from tinygrad import Context
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def exact() -> Iterator[None]:
-    """Prompts are read exactly, unless a test says otherwise."""
+    """Models compute in float32, unless a test says otherwise."""
     with Context(LLM_EXACT=1):
         yield

@@ -14,7 +14,7 @@ import pytest
 from test.devices import device_names
 from test.llm.reference import Reference
 from test.llm.tiny_models import CONTEXT, RECIPES, VOCAB, write_model
-from tinygrad import Device, GlobalCounters, Tensor
+from tinygrad import Context, Device, GlobalCounters, Tensor
 from tinygrad.apps.language.generation.engine import Engine, Finished, GenerationRequest
 from tinygrad.apps.language.generation.kv_cache import ContextOverflowError, KVCache
 from tinygrad.apps.language.generation.sampling import Generated, Sampling
@@ -114,6 +114,13 @@ def test_a_cache_of_half_precision_is_half_as_large(path: Path, expected: Any, d
     # keys and values are rounded once; logits are sums of hundreds of their products
     error = 2.0 ** -dtypes.finfo(dtype)[1] * np.abs(expected).max()
     np.testing.assert_allclose(found, expected[67:70], atol=4 * error)
+
+
+def test_the_default_cache_is_of_half_precision_unless_models_are_exact(path: Path):
+    for exact, dtype in ((0, dtypes.float16), (1, dtypes.float32)):
+        with Context(LLM_EXACT=exact):
+            model, _ = Transformer.from_gguf(path, max_context=20)
+        assert model.new_cache().memory.dtype == dtype
 
 
 def computed_positions(model: Transformer, tokens: list[int], cache: KVCache) -> list[int]:

@@ -90,9 +90,9 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         help="maximum context length in tokens (default: that of the model, up to 4096)",
     )
     group.add_argument(
-        "--cache-dtype", choices=CACHE_DTYPES, default="float32",
+        "--cache-dtype", choices=CACHE_DTYPES,
         help="dtype of the KV cache; 16 bits halve its memory, and are a little less exact "
-        "(default: %(default)s)",
+        "(default: float16, or float32 with LLM_EXACT=1)",
     )  # fmt: skip
     group.add_argument("--device", help="device kind, such as CPU or CUDA (default: the library's)")
     layouts = group.add_mutually_exclusive_group()

@@ -125,7 +125,7 @@ def load(options: argparse.Namespace) -> LoadedModel:
     path = locate(options.model)
     started = time.perf_counter()
     devices = devices_from(options)
-    cache_dtype = to_dtype(options.cache_dtype)
+    cache_dtype = None if options.cache_dtype is None else to_dtype(options.cache_dtype)
     model, metadata = load_model(path, options.max_context, devices, cache_dtype)
     tokenizer = SimpleTokenizer.from_gguf_kv(metadata)
     name = short_name(options.model)

@@ -15,7 +15,7 @@ from tinygrad.apps.language.generation.generate import check_step
 from tinygrad.apps.language.generation.kv_cache import KVCache
 from tinygrad.apps.language.model.layouts import DATA_PARALLEL, Devices
 from tinygrad.apps.language.model.transformer import Transformer
-from tinygrad.dtype import DType, dtypes
+from tinygrad.dtype import DType
 from tinygrad.sharding import Mesh
 from tinygrad.tensor import Tensor
 
@@ -59,7 +59,7 @@ def load_model(
     gguf: Tensor | str | Path,
     max_context: int | None = None,
     devices: Devices = None,
-    cache_dtype: DType = dtypes.float32,
+    cache_dtype: DType | None = None,
 ) -> tuple[Transformer | Replicas, dict[str, Any]]:
     """The model of a GGUF file, for generation, and the file's metadata.
 

@@ -23,8 +23,11 @@ from tinygrad.apps.language.model.limits import check_context, check_shards
 from tinygrad.apps.language.model.norm import Norm
 from tinygrad.apps.language.model.rotary import RotaryEmbedding
 from tinygrad.apps.language.model.weights import ROWS, ShardedAxis, WeightFile
+from tinygrad.device import is_dtype_supported
 from tinygrad.dtype import DType, dtypes
 from tinygrad.jit import TinyJit
+from tinygrad.settings import LLM_EXACT
+from tinygrad.sharding.local_devices import current_local_devices
 from tinygrad.tensor import Tensor
 from tinygrad.uop.ops import UOp
 
@@ -75,6 +78,13 @@ def _apply_norm(norm: Norm | None, x: Tensor) -> Tensor:
     return x if norm is None else norm(x)
 
 
+def _default_cache_dtype(layout: ModelLayout) -> DType:
+    """Half precision, unless a device lacks it."""
+    local = current_local_devices().names_in(layout.mesh.devices)
+    has_half = all(is_dtype_supported(dtypes.float16, name) for name in local)
+    return dtypes.float16 if has_half and not LLM_EXACT else dtypes.float32
+
+
 class Transformer:
     """A decoder-only transformer of one of the supported families.
 
@@ -107,16 +117,17 @@ class Transformer:
         gguf: Tensor | str | Path,
         max_context: int | None = None,
         devices: Devices = None,
-        cache_dtype: DType = dtypes.float32,
+        cache_dtype: DType | None = None,
     ) -> tuple[Transformer, dict[str, Any]]:
         """The model of a GGUF file, and the file's metadata.
 
         `devices`: one name, several (tensor parallel), or a `Mesh` with a dimension "tp", which
         shards the model, and perhaps "dp", which shards batches. Without `max_context`, it is that
-        of the model, but at most 4096. `cache_dtype` is that of the KV cache; below float32, logits
-        differ from the third digit on. Raises UnsupportedModelError for an unknown architecture,
-        FileFormatError for a file that is not valid, MemoryError for a `max_context` too large,
-        ShardingError for more devices than the model can be sharded over.
+        of the model, but at most 4096. `cache_dtype` is that of the KV cache, by default float16,
+        or float32 with LLM_EXACT; below float32, logits differ from the third digit on. Raises
+        UnsupportedModelError for an unknown architecture, FileFormatError for a file that is not
+        valid, MemoryError for a `max_context` too large, ShardingError for more devices than the
+        model can be sharded over.
         """
         file = WeightFile(gguf, ModelLayout(devices))
         config = read_config(file.metadata, file.shape("token_embd.weight")[0])
@@ -124,6 +135,7 @@ class Transformer:
             max_context = min(config.context_length, DEFAULT_CONTEXT)
         if max_context < 1:
             raise ValueError(f"max_context is {max_context}; it must be 1 or more")
+        cache_dtype = cache_dtype or _default_cache_dtype(file.layout)
         check_shards(config, file)
         check_context(config, file.layout, max_context, cache_dtype)
         return cls(file, config, max_context, cache_dtype), file.metadata
