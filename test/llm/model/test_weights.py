@@ -86,3 +86,13 @@ def test_shards_of_cpus_are_read_in_the_mapped_file(axis: int, tmp_path: Path) -
         product = matrix(Tensor(x).to(layout)).numpy()
     assert GlobalCounters.mem_used < before + whole.blocks.nbytes() // 2
     np.testing.assert_allclose(product, x @ whole.values().numpy().T, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_product_counts_the_bytes_of_the_blocks(name: str) -> None:
+    matrix, x = matrix_of(name), Tensor.ones(1, 1, LENGTH).contiguous().realize()
+    GlobalCounters.reset()
+    product = matrix(x).realize()
+    counted = GlobalCounters.global_mem - x.nbytes() - product.nbytes()
+    # fields that are read more than once are counted so
+    assert 0.9 <= counted / matrix.blocks.nbytes() <= 1.1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tinygrad.codegen.analysis.affine_index import affine
 from tinygrad.codegen.analysis.ranges import FreeRanges, loops_of
 from tinygrad.dtype import PtrDType, dtypes
 from tinygrad.renderer import Estimates
@@ -15,7 +16,8 @@ def estimate(sink: UOp) -> Estimates:
     """The estimates of a kernel graph, before its loops are transformed.
 
     A node runs once for each step of the loops it depends on. Index arithmetic is not counted.
-    The traffic of a buffer is at most the bytes accessed, as in a gather from a large table.
+    The traffic of a buffer is at most the bytes accessed, as in a gather from a large table, or in
+    one of several views of quantised blocks.
     """
     free = FreeRanges()
     flops: sint = 0
@@ -24,8 +26,8 @@ def estimate(sink: UOp) -> Estimates:
     accessed: dict[UOp, sint] = {}
     for u in sink.toposort():
         if u.op is Ops.LOAD:
-            nbytes = _times(free[u]) * u.dtype.itemsize
-            loaded = nbytes + loaded
+            loaded = _times(free[u]) * u.dtype.itemsize + loaded
+            nbytes = _elements(u.src[0].src[1], free) * u.dtype.itemsize
             _add(accessed, u.src[0].src[0], nbytes)
         elif u.op is Ops.STORE:
             nbytes = _times(free[u.src[1]].union(loops_of(u))) * u.src[1].dtype.itemsize
@@ -39,6 +41,15 @@ def estimate(sink: UOp) -> Estimates:
                 flops = _times(free[u]) * per_point + flops
     memory = sum(_traffic(u, nbytes) for u, nbytes in accessed.items())
     return Estimates(_simple(flops), _simple(loaded), _simple(stored), memory)
+
+
+def _elements(index: UOp, free: FreeRanges) -> sint:
+    """An upper bound of the number of different elements that an index names."""
+    steps = _times(free[index])
+    if not isinstance(steps, int):
+        return steps
+    factors = affine(index).terms
+    return min(steps, math.prod(int(x.vmax) - int(x.vmin) + 1 for x in factors))
 
 
 def _add(table: dict[UOp, sint], pointer: UOp, nbytes: sint) -> None:
