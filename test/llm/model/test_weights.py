@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from test.devices import only_cpu
 from test.llm.tiny_models import write_model
 from tinygrad import Context, Device, GlobalCounters, Tensor, dtypes
 from tinygrad.apps.language.model.layouts import ModelLayout
@@ -56,9 +57,26 @@ def test_factors_of_many_rows_are_rounded_to_bfloat16(name: str) -> None:
     assert exact <= sums < rounded <= 2.0**-8 + 2.0**-16 + sums
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_one_row_is_multiplied_exactly(name: str) -> None:
+    rounded, exact = errors(matrix_of(name), 1)
+    assert rounded == exact <= LENGTH * 2.0**-24
+
+
 def test_few_rows_are_multiplied_exactly() -> None:
     rounded, exact = errors(matrix_of("Q4_0"), MIN_ROUNDED_ROWS - 1)
     assert rounded == exact <= LENGTH * 2.0**-24
+
+
+@only_cpu
+@pytest.mark.parametrize(("name", "count"), [("Q4_0", 0), ("Q4_K", 2), ("Q6_K", 1)])
+def test_scales_are_decoded_once_for_all_vectors_of_a_block(
+    name: str, count: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Context(DEBUG=3):
+        matrix_of(name)(Tensor.ones(1, 1, LENGTH).contiguous().realize()).realize()
+    # that of Q4_0 is converted, which takes no longer than to store it
+    assert (f"{count} values of blocks" in capsys.readouterr().out) == (count > 0)
 
 
 @pytest.mark.parametrize("name", ["F16", "F32"])

@@ -91,6 +91,7 @@ def vectorize_fill(store: UOp, along: UOp, factory: RangeFactory) -> UOp:
     lanes = packed_lanes(store.src[1])
     while lanes > 1 and lanes >= 2 * extent(along):
         lanes //= 2
+    lanes = _contiguous_lanes(store.src[1], along, lanes)
     if lanes < MIN_LANES:
         return store
     # a vector that overlaps the one before needs no mask, which many CPUs store slowly
@@ -104,6 +105,17 @@ def vectorize_fill(store: UOp, along: UOp, factory: RangeFactory) -> UOp:
         loops.remove(outer)
         loops.insert(max(0, len(loops) - 2), outer)
     return with_loops(store, [*loops, inner])
+
+
+def _contiguous_lanes(value: UOp, axis: UOp, lanes: int) -> int:
+    """So many lanes, or fewer if only then every load has stride 1 or 0 between them."""
+    free, width = FreeRanges(), lanes
+    indices = [index_of(u) for u in value.toposort() if u.op is Ops.LOAD]
+    while width >= MIN_LANES and is_static(axis) and extent(axis) % width == 0:
+        if all(free.lane_stride(index, axis, width) in {0, 1} for index in indices):
+            return width
+        width //= 2
+    return lanes
 
 
 def is_contiguous(operand: UOp, axis: UOp, free: FreeRanges) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Container
 from tinygrad.codegen.analysis.accesses import index_of
 from tinygrad.codegen.analysis.affine_index import affine
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, loops_of
+from tinygrad.codegen.optimize.lanes.block_values import stage_block_values
 from tinygrad.codegen.optimize.lanes.row_values import keep_row_values
 from tinygrad.codegen.optimize.lanes.transpose import transpose_blocks
 from tinygrad.codegen.optimize.nest import Nest, points
@@ -108,6 +109,7 @@ def has_elementary(value: UOp) -> bool:
 
 def vectorize_reduction(nest: Nest, axis: UOp) -> None:
     """Make lanes of a reduction axis, with several vector accumulators if it is long."""
+    stage_block_values(nest, axis)
     lanes, n = max_lanes(nest), extent(axis)
     while lanes > 2 and lanes >= 2 * n:
         lanes //= 2
