@@ -305,3 +305,21 @@ def test_a_large_matrix_that_is_read_in_order_is_prefetched(
     source = get_program(kernel, LLVMRenderer(host_target("llvm", AVX2_BYTES))).source
     # four vectors are two lines, of the matrix alone: all rows read the vector
     assert source.count("call void @llvm.prefetch") == prefetches
+
+
+@pytest.mark.parametrize(("mask", "in_words"), [(1, True), (2, False)])
+def test_bytes_are_shifted_in_words_if_no_bit_of_another_byte_is_taken(
+    mask: int, in_words: bool
+) -> None:
+    b = Build()
+    i, j = b.loops(8, 64)
+    place = i * 64 + j
+    value = (buffer(1, 512, dtypes.uint8).index(place).load() >> i.cast(dtypes.uint8)) & mask
+    kernel = sink(buffer(0, 512, dtypes.uint8).index(place).store(value, i, j))
+    runner = Runner(kernel)
+    x = numpy.random.default_rng(0).integers(0, 256, (8, 64), dtype=numpy.uint8)
+    found = numpy.zeros_like(x)
+    runner({0: found, 1: x})
+    numpy.testing.assert_array_equal(found, x >> numpy.arange(8, dtype="u1")[:, None] & mask)
+    source = get_program(kernel, LLVMRenderer(host_target())).source
+    assert ("zext i8" in source) == in_words

@@ -116,6 +116,8 @@ def _float(w: Writer, u: UOp) -> str:
 
 def _integer(w: Writer, u: UOp) -> str:
     kind = value_type(u.dtype)
+    if _takes_bits_of_bytes(u):
+        return _bits_of_bytes(w, u)
     if u.op in _INTEGER_OPS:
         return w.assign(f"{_INTEGER_OPS[u.op]} {w.operand(u.src[0])}, {w.names[u.src[1]]}")
     unsigned = dtypes.is_unsigned(u.dtype)
@@ -133,6 +135,34 @@ def _integer(w: Writer, u: UOp) -> str:
         product = w.assign(f"mul {w.operand(u.src[0])}, {w.names[u.src[1]]}")
         return w.assign(f"add {kind} {product}, {w.names[u.src[2]]}")
     raise NotImplementedError(f"LLVM IR cannot express {u.op.name} of {u.dtype!r}")
+
+
+def _takes_bits_of_bytes(u: UOp) -> bool:
+    """Whether this is `x >> s & mask` for a vector of bytes, one `s` that the program computes, and
+    bits that lie in their byte.
+    """
+    if u.op is not Ops.AND or u.dtype.scalar() is not dtypes.uint8 or u.dtype.count % 2:
+        return False
+    shifted, mask = u.src
+    if shifted.op is not Ops.SHR or mask.op is not Ops.CONST:
+        return False
+    by = shifted.src[1]
+    return by.op is Ops.VECTORIZE and len(by.src) == 1 and 0 < mask.vmax << by.src[0].vmax < 256
+
+
+def _bits_of_bytes(w: Writer, u: UOp) -> str:
+    """Shift pairs of bytes as words: x86 has no shift of bytes, and LLVM would widen each."""
+    shifted, mask = u.src
+    x, by = shifted.src
+    kind, words = (value_type(dtype) for dtype in (u.dtype, dtypes.uint16.vec(u.dtype.count // 2)))
+    pairs = w.assign(f"bitcast {w.operand(x)} to {words}")
+    scalar = w.assign(f"zext i8 {w.names[by.src[0]]} to i16")
+    first = w.assign(f"insertelement {words} poison, i16 {scalar}, i32 0")
+    lanes = f"<{u.dtype.count // 2} x i32> zeroinitializer"
+    steps = w.assign(f"shufflevector {words} {first}, {words} poison, {lanes}")
+    moved = w.assign(f"lshr {words} {pairs}, {steps}")
+    back = w.assign(f"bitcast {words} {moved} to {kind}")
+    return w.assign(f"and {kind} {back}, {w.names[mask]}")
 
 
 def _division(w: Writer, u: UOp) -> str:
