@@ -20,11 +20,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from test.benchmark.measure import Benchmark
+import numpy as np
+
+from test.benchmark.measure import Benchmark, jitted_ms
 from tinygrad import Tensor, TinyJit
 from tinygrad.apps.language.files.catalogue import CATALOGUE
 from tinygrad.apps.language.generation.kv_cache import KVCache
 from tinygrad.apps.language.model.transformer import Transformer
+from tinygrad.apps.language.model.weights import Matrix
+from tinygrad.nn.state.ggml import FORMATS, BlockFormat
 from tinygrad.nn.state.gguf import gguf_load_metadata
 
 PROMPT = [number * 7919 % 49000 for number in range(512)]
@@ -209,7 +213,43 @@ def main() -> None:
     print(f"{anonymous / 1e6:.1f} MB of its own, Python and the compiler included")
 
 
+# ---- products with quantised matrices ----
+
+# the feed-forward network of models of 4 and of 8 billion parameters
+SHAPES = ((9728, 2560), (14336, 4096))
+SMALL_SHAPE = (64, 512)
+QUANTISED = ("Q4_0", "Q4_K", "Q6_K", "Q8_0")
+
+
+def format_of(name: str) -> BlockFormat:
+    """A block format by its name."""
+    return next(x for x in FORMATS.values() if x.name == name)
+
+
+def product_ms(name: str, shape: tuple[int, int], rows: int) -> float:
+    """The product of vectors with a matrix of random bytes, whose scales are finite."""
+    format, (height, width) = format_of(name), shape
+    size = height, width // format.elements, format.nbytes
+    content = np.random.default_rng(0).integers(0, 59, size, dtype=np.uint8)
+    matrix = Matrix(Tensor(content).realize(), format)
+    return jitted_ms(matrix, Tensor.rand(1, rows, width).realize())
+
+
+def product(name: str, shape: tuple[int, int], rows: int) -> Benchmark:
+    """A row of the table: bytes of one vector, operations of many."""
+    height, width = shape
+    nbytes = height * width // format_of(name).elements * format_of(name).nbytes
+    return Benchmark(
+        f"{name} {width} x {height}, {rows} rows",
+        functools.partial(product_ms, name, shape, rows),
+        work=None if rows == 1 else 2 * rows * height * width / 1e9,
+        nbytes=nbytes if rows == 1 else None,
+        small=functools.partial(product_ms, name, SMALL_SHAPE, rows),
+    )
+
+
 BENCHMARKS = [
+    *(product(x, shape, rows) for x in QUANTISED for shape in SHAPES for rows in (1, 8, 64, 256)),
     Benchmark("llm prefill 512", lambda: prefill_s(1) * 1e3),
     Benchmark("llm prefill 512, 2 devices", lambda: prefill_s(2) * 1e3),
     Benchmark("llm decode", lambda: decode_s(1) * 1e3),
