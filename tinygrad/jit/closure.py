@@ -134,7 +134,7 @@ class Closure:
         only if neither is written and the tensor requires no gradient.
         """
         memory = self._memory
-        if not self._aliases and all([memory.isdisjoint(x.known) for x in inputs.memories]):
+        if not self._aliases and all(memory.isdisjoint(x.known) for x in inputs.memories):
             return True
         found = self._aliases_of(inputs)
         more = found.keys() - self._aliases.keys()
