@@ -30,6 +30,20 @@ def test_temperature_0_is_greedy():
     assert generated.top is None
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-308, 1e-40])
+def test_a_tiny_temperature_is_greedy(temperature: float):
+    assert drawn(5, temperature=temperature)[1] == 1
+    biased = drawn(5, temperature=temperature, logit_bias=((1, -100.0),))
+    assert biased[3] == 1
+
+
+@pytest.mark.parametrize("penalty", [5e-324, 1e-308, 1e308])
+@pytest.mark.parametrize("temperature", [0.0, 1e-308, 1.0])
+def test_an_extreme_penalty_draws_the_repeated_token_always_or_never(penalty, temperature):
+    share = drawn(5, (3,), temperature=temperature, repetition_penalty=penalty)[3]
+    assert share == (penalty < 1)
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
 def test_tokens_are_sampled_by_their_probabilities(temperature: float):
     expected = PROBABILITIES ** (1 / temperature)

@@ -19,7 +19,7 @@ from tinygrad.apps.language.generation.engine import Engine, Finished, Generatio
 from tinygrad.apps.language.generation.kv_cache import ContextOverflowError, KVCache
 from tinygrad.apps.language.generation.sampling import Generated, Sampling
 from tinygrad.apps.language.model import limits
-from tinygrad.apps.language.model.config import UnsupportedModelError
+from tinygrad.apps.language.model.config import UnsupportedModelError, read_config
 from tinygrad.apps.language.model.transformer import PREFILL_CHUNK, Transformer
 from tinygrad.dtype import DType, dtypes
 from tinygrad.execution.realize import compiled_kernels
@@ -368,6 +368,24 @@ def test_an_unknown_architecture_is_an_error_that_names_the_known_ones(folder: P
     writer.close()
     with pytest.raises(UnsupportedModelError, match="'cuneiform' are not supported.*qwen3moe"):
         Transformer.from_gguf(path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "factor"),
+    [
+        ({}, 1.0),
+        ({"rope.scale_linear": 4.0}, 4.0),
+        ({"rope.scaling.factor": 4.0}, 4.0),
+        ({"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}, 4.0),
+        ({"rope.scaling.factor": 2.0, "rope.scale_linear": 4.0}, 2.0),
+        ({"rope.scaling.type": "none", "rope.scale_linear": 4.0}, 1.0),
+    ],
+)
+def test_positions_are_scaled_by_the_keys_of_new_and_old_files(keys: Any, factor: float):
+    sizes = {"block_count": 2, "context_length": 64, "embedding_length": 8}
+    sizes |= {"feed_forward_length": 16, "attention.head_count": 2}
+    metadata = {f"llama.{key}": value for key, value in {**sizes, **keys}.items()}
+    assert read_config({"general.architecture": "llama", **metadata}, 100).rope.factor == factor
 
 
 # ---- the engine with a model ----

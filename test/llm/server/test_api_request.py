@@ -100,6 +100,67 @@ def test_missing_parameters_have_the_defaults_of_the_server() -> None:
     assert (sampling.temperature, sampling.top_p, sampling.seed) == (0.3, 0.5, 2**64 - 1)
 
 
+@pytest.mark.parametrize("others", [{}, {"max_tokens": 3, "tools": [], "tool_choice": "none"}])
+def test_a_null_counts_as_missing(others: dict[str, Any]) -> None:
+    plain = {"messages": [{"role": "user", "content": "a"}], "prompt": "a", **others}
+    for name in {*CHAT, *COMPLETION, *WITHOUT_EFFECT, *REFUSED, "unheard_of"} - plain.keys():
+        body = {key: plain[key] for key in plain if key != "prompt"}
+        assert chat_request({**body, name: None}, Sampling()) == chat_request(body, Sampling())
+        body = {key: plain[key] for key in plain if key in ("prompt", "max_tokens")}
+        given, expected = (
+            completion_request(one, Sampling()) for one in ({**body, name: None}, body)
+        )
+        assert given == expected
+
+
+def test_a_null_inside_a_field_counts_as_missing() -> None:
+    call = {"id": None, "function": {"name": "f", "arguments": None}}
+    messages = [{"role": "user", "content": "a", "name": None, "tool_calls": None}]
+    messages += [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    function = {"name": "f", "description": None, "parameters": None}
+    request = chat_request(
+        {
+            "messages": messages,
+            "tools": [{"type": "function", "function": function}],
+            "response_format": {"type": None, "json_schema": None, "schema": None},
+            "structured_outputs": {"json": None, "regex": None},
+            "stream_options": {"include_usage": None},
+            "logit_bias": {"5": None},
+        },
+        Sampling(),
+    )
+    assert request.messages[1]["tool_calls"][0]["function"]["arguments"] == "{}"
+    assert request.tools[0]["function"] == {"name": "f", "parameters": {}}
+    assert request.options.structure.schema is request.options.structure.grammar is None
+    assert request.options.sampling.logit_bias == ()
+
+
+A_SCHEMA = {"type": "object", "properties": {"a": {"const": None}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"type": "json_object"}, {"type": "object"}),
+        ({"type": "json_object", "schema": A_SCHEMA}, A_SCHEMA),
+        ({"type": "json_schema", "schema": A_SCHEMA}, A_SCHEMA),
+        ({"type": "json_schema", "json_schema": {"name": "a", "schema": A_SCHEMA}}, A_SCHEMA),
+        ({"type": "json_object", "json_schema": {"schema": A_SCHEMA}}, A_SCHEMA),
+        ({"type": "json_object", "json_schema": {"schema": {}}, "schema": {}}, "given once"),
+        ({"type": "text", "schema": {}}, "given once, for JSON"),
+        ({"type": "json_object", "shema": {}}, "no response_format.shema; there are json_schema"),
+        ({"type": "json_schema", "json_schema": A_SCHEMA}, "json_schema.schema must be an object"),
+    ],
+)
+def test_a_reply_has_the_schema_of_the_request(given: Any, expected: Any) -> None:
+    body = {"messages": [{"role": "user", "content": "a"}], "response_format": given}
+    if isinstance(expected, str):
+        with pytest.raises(ApiError, match=expected):
+            chat_request(body, Sampling())
+    else:
+        assert chat_request(body, Sampling()).options.structure.schema == expected
+
+
 def test_each_choice_has_its_own_seed() -> None:
     body = {"messages": [{"role": "user", "content": "a"}], "seed": 5, "n": 2}
     wanted = chat_request(body, Sampling()).options

@@ -313,7 +313,13 @@ def test_zero_elements_are_an_empty_tensor():
 @pytest.mark.parametrize(
     ("data", "n", "ggml_type", "message"),
     [
-        (Tensor(b"\0" * 18), 32, 16, r"GGML type 16 is not supported; known are 0 \(F32\), "),
+        (
+            Tensor(b"\0" * 18),
+            32,
+            16,
+            "type IQ2_XXS is not supported; these are: F32, F16, ",
+        ),
+        (Tensor(b"\0" * 18), 32, 999, "the GGML type number 999 is not supported"),
         (Tensor(b"\0" * 18), 31, 2, "31 elements are no blocks of 32, as Q4_0 is in"),
         (Tensor(b"\0" * 18), -32, 2, "-32 elements are no blocks"),
         (Tensor(b"\0" * 18), 64, 2, "64 elements of Q4_0 take 36 bytes, not 18"),

@@ -334,7 +334,10 @@ INVALID = {
     ),
     "axes": (with_part(sizes=(32,) * 5), "the tensor 'w' has 5 axes; a GGUF file has at most 4"),
     "size": (with_part(sizes=(HUGE - 31, HUGE)), "the tensor 'w' has shape .* too large"),
-    "type": (with_part(ggml_type=4), "the tensor 'w': GGML type 4 is not supported; known are 0"),
+    "type": (
+        with_part(ggml_type=4),
+        "the tensor 'w': the GGML type Q4_2 is not supported",
+    ),
     "rows": (
         with_part(ggml_type=Q4_K),
         r"'w' of shape \(2, 32\) has rows .* blocks of 256, as Q4_K",

@@ -54,6 +54,13 @@ FORMATS = {
     30: _plain("BF16", dtypes.bfloat16),
     39: BlockFormat("MXFP4", 32, 17, dequantize.mxfp4),
 }
+# the names of others, for messages
+UNSUPPORTED = {
+    4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS",
+    19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 29: "IQ1_M", 31: "Q4_0_4_4", 32: "Q4_0_4_8",
+    33: "Q4_0_8_8", 34: "TQ1_0", 35: "TQ2_0", 36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8",
+    38: "IQ4_NL_8_8", 40: "NVFP4",
+}  # fmt: skip
 
 
 def block_format(ggml_type: int) -> BlockFormat:
@@ -65,8 +72,9 @@ def block_format(ggml_type: int) -> BlockFormat:
     ('Q4_0', 32, 18)
     """
     if ggml_type not in FORMATS:
-        known = ", ".join(f"{number} ({format.name})" for number, format in FORMATS.items())
-        raise ValueError(f"GGML type {ggml_type} is not supported; known are {known}")
+        known = ", ".join(format.name for format in FORMATS.values())
+        name = UNSUPPORTED.get(ggml_type, f"number {ggml_type}")
+        raise ValueError(f"the GGML type {name} is not supported; these are: {known}")
     return FORMATS[ggml_type]
 
 

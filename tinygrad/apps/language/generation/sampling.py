@@ -14,6 +14,8 @@ import numpy as np
 
 from tinygrad.apps.language.generation.grammar import Constraint
 
+MAX_LOGIT = float(np.finfo(np.float32).max)
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -126,7 +128,10 @@ class Sampler:
     def _sample(self, values: Any) -> int:
         sampling = self.sampling
         chosen = _likeliest(values, sampling.top_k)
-        probabilities = np.exp(_log_softmax(values[chosen] / sampling.temperature))
+        # differences to the largest: a tiny temperature makes them infinite, which is greedy
+        with np.errstate(over="ignore"):
+            scaled = (values[chosen] - values.max()) / sampling.temperature
+        probabilities = np.exp(_log_softmax(scaled))
         # all tokens below the first limit have less than 1 - top_p together; sorting few is faster
         limit = max((1 - sampling.top_p) / len(chosen), sampling.min_p * probabilities.max())
         kept = np.flatnonzero(probabilities >= limit)
@@ -146,7 +151,10 @@ def _log_softmax(values: Any) -> Any:
 def _penalize(values: Any, tokens: Sequence[int], penalty: float) -> Any:
     seen = np.unique(np.asarray(tokens))
     values = values.copy()
-    values[seen] = np.where(values[seen] > 0, values[seen] / penalty, values[seen] * penalty)
+    with np.errstate(over="ignore"):
+        penalized = np.where(values[seen] > 0, values[seen] / penalty, values[seen] * penalty)
+    # a tiny penalty leaves tokens comparable
+    values[seen] = np.minimum(penalized, MAX_LOGIT)
     return values
 
 

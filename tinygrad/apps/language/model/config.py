@@ -207,12 +207,14 @@ def _rope(keys: _ArchitectureMetadata, family: Family, head_dim: int) -> RopeCon
     """
     base = float(keys.get("rope.freq_base", 10000.0))
     dim = keys.size("rope.dimension_count", head_dim)
-    kind = keys.get("rope.scaling.type", "none")
+    # a file without a type means linear scaling, by a factor or under its old name
+    kind = keys.get("rope.scaling.type", "linear")
     if kind not in ("none", "linear", "longrope"):
         raise UnsupportedModelError(
             f"{keys.architecture}: positions scaled by {kind!r}; none, linear and longrope are "
             "supported"
         )
-    factor = float(keys.get("rope.scaling.factor", 1.0)) if kind == "linear" else 1.0
+    given = keys.get("rope.scaling.factor") or keys.get("rope.scale_linear") or 1.0
+    factor = float(given) if kind == "linear" else 1.0
     magnitude = float(keys.get("rope.scaling.attn_factor", 1.0))
     return RopeConfig(dim, base, family.pairs_adjacent, factor, magnitude)

@@ -94,7 +94,7 @@ def check_names(body: Mapping[str, Any], known: Set[str]) -> None:
         if name in known or name in WITHOUT_EFFECT:
             continue
         if name in REFUSED:
-            if value is not None and value not in REFUSED[name]:
+            if value not in REFUSED[name]:
                 raise ApiError(400, f"{name} is not supported", name, "unsupported_parameter")
             continue
         close = difflib.get_close_matches(name[:80], known, 1)

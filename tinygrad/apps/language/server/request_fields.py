@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple, NoReturn
 
 from tinygrad.apps.language.generation.grammar import ANY_OBJECT, Rules, text_rule
@@ -41,12 +41,12 @@ class ApiError(Exception):
 class Fields:
     """The fields of a JSON object, each checked when it is read. A null counts as missing.
 
-    >>> Fields({"n": 2}).integer("n", 1, 4)
+    >>> Fields({"n": 2, "stop": None}).integer("n", 1, 4)
     2
     """
 
     def __init__(self, body: Mapping[str, Any], where: str = "") -> None:
-        self.body = body
+        self.body = {name: value for name, value in body.items() if value is not None}
         self.where = where
 
     def wrong(self, name: str, wanted: str) -> ApiError:
@@ -55,6 +55,13 @@ class Fields:
         shown = f"{found!r:.60}" if isinstance(found, int | float | str) else json_type(found)
         path = self.where + name
         return ApiError(400, f"{path} must be {wanted}, not {shown}", path, "invalid_type")
+
+    def only(self, known: Set[str]) -> None:
+        """Raise ApiError for a field that is not `known`."""
+        if unknown := self.body.keys() - known:
+            path = self.where + min(unknown)[:80]
+            message = f"there is no {path}; there are {', '.join(sorted(known))}"
+            raise ApiError(400, message, path, "unknown_parameter")
 
     def boolean(self, name: str, default: bool) -> bool:
         """True or false."""
@@ -238,19 +245,25 @@ def forced_call_of(fields: Fields, tools: Sequence[Mapping[str, Any]]) -> str | 
 
 
 def schema_of(fields: Fields) -> Mapping[str, Any] | None:
-    """The JSON schema of `response_format`; None for plain text. Raises ApiError."""
+    """The JSON schema of `response_format`; None for plain text. Raises ApiError.
+
+    The schema is that of `json_schema`, as in OpenAI's API, or stands beside the type, as
+    llama.cpp's server takes it.
+    """
     wanted = Fields(fields.object("response_format"), "response_format.")
+    wanted.only({"type", "json_schema", "schema"})
     kind = wanted.body.get("type", "text")
-    if kind == "text":
-        return None
-    if kind == "json_object":
-        return ANY_OBJECT
-    if kind != "json_schema":
+    if kind not in ("text", "json_object", "json_schema"):
         raise wanted.wrong("type", "text, json_object or json_schema")
     described = Fields(wanted.object("json_schema"), "response_format.json_schema.")
-    if not isinstance(described.body.get("schema"), dict):
+    owners = [owner for owner in (described, wanted) if "schema" in owner.body]
+    if len(owners) > 1 or (owners and kind == "text"):
+        raise owners[-1].wrong("schema", "given once, for JSON")
+    if owners:
+        return owners[0].object("schema")
+    if kind == "json_schema":
         raise described.wrong("schema", "an object")
-    return described.object("schema")
+    return ANY_OBJECT if kind == "json_object" else None
 
 
 class Structure(NamedTuple):
@@ -269,9 +282,7 @@ def structure_of(fields: Fields) -> Structure:
     The names beside OpenAI's `response_format` are those of llama.cpp and of vLLM.
     """
     nested = Fields(fields.object("structured_outputs"), "structured_outputs.")
-    unknown = nested.body.keys() - {"json", "regex", "choice", "grammar"}
-    if unknown:
-        raise nested.wrong(min(unknown), "json, regex, choice or grammar, the parts there are")
+    nested.only({"json", "regex", "choice", "grammar"})
     found = [Structure(schema=schema_of(fields), field="response_format")]
     for owner, prefix in ((fields, "guided_"), (nested, "")):
         where = owner.where + prefix

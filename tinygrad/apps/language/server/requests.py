@@ -105,13 +105,13 @@ def parse_json(body: bytes) -> Mapping[str, Any]:
 
 def chat_request(body: Mapping[str, Any], defaults: Sampling) -> ChatRequest:
     """The request of a body for `/v1/chat/completions`. Raises ApiError."""
-    check_names(body, CHAT)
     fields = Fields(body)
+    check_names(fields.body, CHAT)
     flag = fields.boolean("logprobs", False)
     top = fields.integer("top_logprobs", 0, MAX_LOGPROBS)
     if top is not None and not flag:
         raise ApiError(400, "top_logprobs needs logprobs to be true", "top_logprobs")
-    limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
+    limit = "max_completion_tokens" if "max_completion_tokens" in fields.body else "max_tokens"
     options = _request_options(fields, defaults, (limit, 1, None), (top or 0) if flag else None)
     variables = _template_variables(fields)
     if effort := fields.text("reasoning_effort"):
@@ -133,13 +133,13 @@ def _template_variables(fields: Fields) -> dict[str, Any]:
 
 def completion_request(body: Mapping[str, Any], defaults: Sampling) -> CompletionRequest:
     """The request of a body for `/v1/completions`. Raises ApiError."""
-    check_names(body, COMPLETION)
     fields = Fields(body)
+    check_names(fields.body, COMPLETION)
     logprobs = fields.integer("logprobs", 0, MAX_LOGPROBS)
     echo = fields.boolean("echo", False)
     # an echo without anything else shows the log-probabilities of a text
     options = _request_options(fields, defaults, ("max_tokens", int(not echo), 16), logprobs)
-    prompts = _prompts(body.get("prompt"))
+    prompts = _prompts(fields.body.get("prompt"))
     if len(prompts) * options.choices > MAX_CHOICES:
         raise ApiError(400, f"at most {MAX_CHOICES} texts are generated at once", "prompt")
     return CompletionRequest(options, prompts, echo)
@@ -190,17 +190,17 @@ def _logit_bias(fields: Fields) -> tuple[tuple[int, float], ...]:
         raise ApiError(400, f"logit_bias has more than {MAX_BIASES} tokens", "logit_bias")
     values = Fields(given, "logit_bias.")
     biases = []
-    for name in given:
+    for name in values.body:
         if not (name.isascii() and name.isdigit() and len(name) < 10):
             raise ApiError(400, f"{name!r:.80} in logit_bias is not a token number", "logit_bias")
         bias = values.number(name, -MAX_BIAS, MAX_BIAS)
-        biases.append((int(name), 0.0 if bias is None else float(bias)))
+        biases.append((int(name), float(bias or 0)))
     return tuple(biases)
 
 
 def _stops(fields: Fields) -> tuple[str, ...]:
-    stop = fields.body.get("stop")
-    stops = [stop] if isinstance(stop, str) else stop or []
+    stop = fields.body.get("stop", [])
+    stops = [stop] if isinstance(stop, str) else stop
     if not isinstance(stops, list) or not all(isinstance(text, str) and text for text in stops):
         raise ApiError(400, "stop must be a text, or a list of texts that are not empty", "stop")
     if len(stops) > MAX_STOPS:
