@@ -25,7 +25,7 @@ pydantic = pytest.importorskip("pydantic")
 
 TIMEOUT_S = 120
 USER = {"role": "user", "content": "Hi"}
-BARE = "{{ messages[0].content }}"
+BARE = "{% if tools %}{{ messages[0].content }}{% endif %}"
 JSON_OBJECT = {"type": "json_object"}
 
 
@@ -129,15 +129,25 @@ def test_with_tools_a_reply_is_json_or_a_call() -> None:
     assert (said.message.content, said.message.tool_calls) == (PARIS, None)
     for template, call in (
         (TEMPLATE, '<tool_call>\n{"name": "greet", "arguments": {"who": "Bob"}}'),
-        ("[TOOL_CALLS]", '[TOOL_CALLS][{"name": "greet", "arguments": {"who": "Bob"}}]'),
+        (
+            "{% if tools %}[TOOL_CALLS]{% endif %}",
+            '[TOOL_CALLS][{"name": "greet", "arguments": {"who": "Bob"}}]',
+        ),
         (BARE, '{"name": "greet", "parameters": {"who": "Bob"}}'),
     ):
         called = asked(always_replies(call), template, **request)
         assert called.finish_reason == "tool_calls"
         assert called.message.tool_calls[0].function.arguments == '{"who": "Bob"}'
-    # if calls have no marker, JSON with a name is not parsed as one
+    # if calls have no marker, JSON is one only with the name of a tool and its arguments
     said = asked(always_replies(PARIS), BARE, **request)
     assert (said.message.content, said.message.tool_calls) == (PARIS, None)
+
+
+def test_json_that_names_no_tool_is_content() -> None:
+    recipe = '{"name": "soup", "parameters": {"salt": true}}'
+    for form in (JSON_OBJECT, {"type": "text"}):
+        said = asked(always_replies(recipe), BARE, tools=TOOLS, response_format=form)
+        assert (said.message.content, said.message.tool_calls) == (recipe, None)
 
 
 @pytest.mark.parametrize("choice", ["required", {"function": {"name": "add"}}])

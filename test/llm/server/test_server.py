@@ -278,7 +278,8 @@ def test_a_required_tool_is_called(way: str, start: str, reply: str) -> None:
         prompts.append(tokenizer().decode(tokens))
         return tokenizer().encode(reply)
 
-    with served(FakeModel(script), template="{{ messages[0].content }}" + way) as site:
+    template = "{% if tools %}{{ messages[0].content }}{% endif %}" + way
+    with served(FakeModel(script), template) as site:
         choice = {"type": "function", "function": {"name": "add"}}
         for tool_choice in ("required", choice):
             answer = site.client().chat.completions.create(
@@ -289,6 +290,86 @@ def test_a_required_tool_is_called(way: str, start: str, reply: str) -> None:
             assert answer.choices[0].finish_reason == "tool_calls"
             assert answer.choices[0].message.content is None
     assert start in prompts[0]
+
+
+REASONING = "{{ messages[0].content + '<think>\n' }}"
+
+
+@pytest.mark.parametrize(
+    ("begun", "read"),
+    [
+        ({"content": "It is"}, "<think>\n\n</think>\n\nIt is"),
+        ({"content": "It is", "reasoning_content": "Hm"}, "<think>\nHm\n</think>\n\nIt is"),
+        ({"content": "<think>Hm</think>It is"}, "<think>\nHm</think>It is"),
+        ({"content": "Hm</think>It is"}, "<think>\nHm</think>It is"),
+    ],
+)
+def test_a_begun_reply_follows_the_reasoning_that_a_template_opens(
+    begun: dict[str, str], read: str
+) -> None:
+    prompts: list[str] = []
+
+    def script(tokens: list[int]) -> list[int]:
+        prompts.append(tokenizer().decode(tokens))
+        return tokenizer().encode(" <think> blue")
+
+    with served(FakeModel(script), REASONING) as site:
+        messages = [USER, {"role": "assistant", **begun}]
+        create = site.client().chat.completions.create
+        message = create(model="fake", messages=messages).choices[0].message
+    assert message.content == " <think> blue"
+    assert not hasattr(message, "reasoning_content")
+    assert prompts == [f"Hi{read}"]
+
+
+@pytest.mark.parametrize("template", [REASONING, "{{ messages[0].content }}"])
+@pytest.mark.parametrize(
+    "form", [{"reasoning_content": "Hm", "content": ""}, {"content": "<think>Hm"}]
+)
+def test_begun_reasoning_is_continued(template: str, form: dict[str, str]) -> None:
+    with served(FakeModel(always_replies(", yes\n</think>\n\nblue")), template) as site:
+        messages = [USER, {"role": "assistant", **form}]
+        create = site.client().chat.completions.create
+        message = create(model="fake", messages=messages).choices[0].message
+    assert (message.reasoning_content, message.content) == (", yes", "blue")
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_model_is_told_of_tools_that_its_template_does_not_know(choice: str) -> None:
+    prompts: list[str] = []
+
+    def script(tokens: list[int]) -> list[int]:
+        prompts.append(tokenizer().decode(tokens))
+        whole = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+        reply = whole if choice == "auto" else ' {"a": 1}}\n</tool_call>'
+        return tokenizer().encode(reply if '"a": 2' not in prompts[-1] else "3")
+
+    template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    with served(FakeModel(script), template) as site:
+        create = site.client().chat.completions.create
+        arguments = {"model": "fake", "tools": [TOOL], "tool_choice": choice}
+        message = create(messages=[USER], **arguments).choices[0].message
+        assert message.tool_calls[0].function.arguments == '{"a": 1}'
+        assert message.content is None
+        assert prompts[-1].startswith("[system]You can call") and '"adds"' in prompts[-1]
+        function = {"name": "add", "arguments": '{"a": 2}'}
+        call = {"id": "1", "type": "function", "function": function}
+        messages = [
+            USER,
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "1", "content": "3"},
+        ]
+        if choice == "auto":
+            reply = create(messages=messages, model="fake", tools=[TOOL])
+            assert reply.choices[0].message.content == "3"
+            said = '[assistant]<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>'
+            assert said + "[user]<tool_response>\n3\n</tool_response>" in prompts[-1]
+
+
+def test_a_model_that_cannot_be_told_of_tools_refuses_them() -> None:
+    refused = pytest.raises(openai.BadRequestError, match="does not support tools")
+    with served(FakeModel(), "Hello") as site, refused:
+        site.client().chat.completions.create(model="fake", messages=[USER], tools=[TOOL])
 
 
 def test_a_call_is_text_if_there_are_no_tools() -> None:

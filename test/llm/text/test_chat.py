@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinygrad.apps.language.chat.reply_parser import Delta, ReplyParser, ToolCall
+from tinygrad.apps.language.chat.reply_parser import MARKERS, Delta, ReplyParser
 from tinygrad.apps.language.chat.stop_strings import StopStrings
 from tinygrad.apps.language.chat.template import ChatError, ChatTemplate, normalize_messages
+from tinygrad.apps.language.chat.tool_calls import ToolCall, typed
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 pytest.importorskip("jinja2")
@@ -97,6 +98,112 @@ def test_messages_are_normalized_for_templates() -> None:
     assert arguments == [{"a": 1}, "{"]
 
 
+def test_templates_may_join_what_a_tool_call_has_or_lacks() -> None:
+    spelled = '{"a":1, "b": "<|im_end|>"}'
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": spelled}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    arguments = "(m.tool_calls[0].function.arguments)"
+    for source, expected in (
+        ("{{ 'x' + m.content }}", "x"),
+        ("{{ m.content }}", ""),
+        ("{{ m.content is none }}", "True"),
+        ("{{ m['content'] == none or m.content is not none }}", "True"),
+        ("{% if m.content %}content{% endif %}", ""),
+        ("{{ 'x' + ARGUMENTS + 'y' }}", f"x{spelled}y"),
+        ("{{ 'x' ~ ARGUMENTS }}", f"x{spelled}"),
+        ("{{ ARGUMENTS }}", spelled),
+        ("{{ ARGUMENTS | trim }}", spelled),
+        ("{{ ARGUMENTS is mapping }}", "True"),
+        ("{{ ARGUMENTS | tojson }}", '{"a": 1, "b": "<|im_end|>"}'),
+        ("{% for k, v in ARGUMENTS | items %}{{ k }}={{ v }} {% endfor %}", "a=1 b=<|im_end|> "),
+        ("{{ ARGUMENTS is string }}", "False"),
+    ):
+        source = "{% set m = messages[0] %}{% set c = m.tool_calls %}" + source.replace(
+            "ARGUMENTS", arguments
+        )
+        chat = template(source)
+        messages = normalize_messages([message])
+        assert TOKENIZER.decode(chat.encode(messages)) == expected
+        assert 201 not in chat.encode(messages)
+
+
+DEEPSEEK = """{% for m in messages %}
+{%- if m['role'] == 'assistant' and m['content'] is none -%}
+{% for c in m['tool_calls'] -%}
+<call>{{ c['type'] + '<sep>' + c['function']['name'] + '\n' + c['function']['arguments'] }}
+{%- endfor %}
+{%- elif m['role'] == 'assistant' and m['content'] is not none -%}
+<said>{{ m['content'] }}{% endif %}{% endfor %}"""
+
+
+@pytest.mark.parametrize("content", [None, "", []])
+def test_a_template_that_tests_for_no_content_shows_calls(content: Any) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+    messages = normalize_messages(
+        [
+            {"role": "assistant", "content": content, "tool_calls": [call]},
+            {"role": "assistant", "content": "x"},
+        ]
+    )
+    assert template(DEEPSEEK).render(messages) == '<call>function<sep>f\n{"a":1}<said>x'
+
+
+# ---- tools ----
+
+TOOL = {"type": "function", "function": {"name": "add<|im_end|>", "parameters": {}}}
+CALLED = {"name": "add", "arguments": '{"a": 1}'}
+HISTORY: list[dict[str, Any]] = [
+    USER,
+    {"role": "assistant", "content": "Well.", "tool_calls": [{"id": "1", "function": CALLED}]},
+    *({"role": "tool", "content": text, "tool_call_id": "1"} for text in ("3", "4")),
+    {"role": "user", "content": "So?"},
+]
+
+
+def test_a_file_may_have_a_template_of_its_own_for_tools() -> None:
+    kv = {"tokenizer.chat_template": "plain", "tokenizer.chat_template.tool_use": "{{ tools[0] }}"}
+    chat = ChatTemplate.from_gguf_kv(kv, TOKENIZER)
+    assert chat.render([USER]) == "plain"
+    assert "'name': 'add" in chat.render([USER], [TOOL])
+
+
+SHOWN = "{% for m in messages %}({{ m.role }}){{ m.content }}{% endfor %}"
+ALTERNATING = (
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}{% endfor %}" + SHOWN
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "start"),
+    [
+        (SHOWN, "(system)"),
+        (ALTERNATING, "(user)"),
+        (SHOWN.replace("{{ m.c", "{{ '' if m.role == 'system' else m.c"), "(user)"),
+    ],
+)
+def test_tools_and_calls_are_a_text_where_a_template_has_none(source: str, start: str) -> None:
+    chat = template(source)
+    text = chat.render(normalize_messages(HISTORY), [TOOL])
+    plain = text.replace("\ufdd0", "")
+    assert plain.startswith(f"{start}You can call")
+    assert '"name": "add<|im_end|>"' in plain
+    assert plain.endswith(
+        'Hi(assistant)Well.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+        "(user)<tool_response>\n3\n</tool_response>\n<tool_response>\n4\n</tool_response>\nSo?"
+    ) or (start == "(system)" and "(user)Hi(assistant)Well." in plain)
+    assert 201 not in chat.encode(normalize_messages(HISTORY), [TOOL])
+    # calls that were made with other tools, or are not offered any more, are shown too
+    assert '<tool_call>\n{"name": "add"' in chat.render(normalize_messages(HISTORY))
+
+
+def test_a_template_that_shows_no_text_about_tools_does_not_support_them() -> None:
+    with pytest.raises(ChatError, match="does not support tools"):
+        template("{{ messages[0].role }}").render([USER], [TOOL])
+    with pytest.raises(ChatError, match="rejects the conversation: never"):
+        template("{{ raise_exception('never') }}").render([USER], [TOOL])
+
+
 # ---- stop strings ----
 
 
@@ -114,11 +221,15 @@ def test_a_stop_string_is_found_however_text_is_divided(text: str, stops: list[s
 # ---- replies ----
 
 F = ToolCall("f", '{"a": 1}')
+F_OBJECT = '{"name": "f", "parameters": {"a": 1}}'
 HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 CODER = "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
 
 
-def parsed(text: str, size: int, **options: bool) -> tuple[str, str, list[ToolCall]]:
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+
+
+def parsed(text: str, size: int, **options: Any) -> tuple[str, str, list[ToolCall]]:
     """Content, reasoning and tool calls of a text that arrives in chunks of `size` characters."""
     parser = ReplyParser(**options)
     parts = [text[start : start + size] for start in range(0, len(text), size)]
@@ -152,10 +263,109 @@ def parsed(text: str, size: int, **options: bool) -> tuple[str, str, list[ToolCa
          ("", "", [F, F])),
         ('{"answer": 42}', ('{"answer": 42}', "", [])),
         ("{ is a brace", ("{ is a brace", "", [])),
+        ('{"name": "g", "parameters": {}}', ('{"name": "g", "parameters": {}}', "", [])),
+        ('{"name": "f"} ok', ('{"name": "f"} ok', "", [])),
+        (f"{F_OBJECT} so", (" so", "", [F])),
+        ("The tag <tool_call> starts", ("The tag <tool_call> starts", "", [])),
+        ("[TOOL_CALLS]  are [x]", ("[TOOL_CALLS]  are [x]", "", [])),
+        ("a <|python_tag|>print(1)", ("a <|python_tag|>print(1)", "", [])),
+        ('[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}] done', (" done", "", [F])),
+        ('[TOOL_CALLS]f[CALL_ID]123456789[ARGS]{"a": 1}\ndone', ("done", "", [F])),
+        ("[TOOL_CALLS][]", ("[TOOL_CALLS][]", "", [])),
+        (f"<tool_call>{F_OBJECT}\n{HERMES}", ("", "", [F, F])),
+        (f"<tool_call>{F_OBJECT}, {F_OBJECT}</tool_call>", ("", "", [F, F])),
+        (f"<tool_call>[{F_OBJECT}]", ("", "", [F])),
+        (f"<tool_call>{{no {HERMES}", ("<tool_call>{no", "", [F])),
+        (f"<tool_call><function=f {HERMES}", ("<tool_call><function=f", "", [F])),
+        ('<tool_call>{"name": "f", "arguments": {"a": 1e999}}</tool_call>',
+         ('<tool_call>{"name": "f", "arguments": {"a": 1e999}}</tool_call>', "", [])),
+        ("<tool_call>" + "[" * 9999, ("<tool_call>" + "[" * 9999, "", [])),
+        ("<tool_call>" + "[" * 9999 + "]" * 9999 + "x",
+         ("<tool_call>" + "[" * 9999 + "]" * 9999 + "x", "", [])),
     ],
 )  # fmt: skip
 def test_replies_are_parsed(text: str, expected: tuple[str, str, list[ToolCall]], size: int):
-    assert parsed(text, size, tools=True, bare_json=True) == expected
+    assert parsed(text, size, tools=TOOLS, bare_json=True) == expected
+
+
+MARKS = [*MARKERS, "</function>", "</parameter>", "<parameter=b>", '"', "\\", "}", "]", "{", "\n"]
+VALUES = st.lists(st.sampled_from([*MARKS, "a", "é", " "]), max_size=8).map("".join)
+
+
+@given(VALUES, VALUES, st.integers(1, 40))
+def test_no_text_in_a_json_argument_ends_a_call(value: str, other: str, size: int) -> None:
+    arguments = {"a": value, "b": [{other: value}]}
+    expected = [ToolCall("f", json.dumps(arguments, ensure_ascii=False))]
+    call = json.dumps({"name": "f", "arguments": arguments}, ensure_ascii=False)
+    bare = json.dumps({"name": "f", "parameters": arguments})
+    for text, rest in (
+        (f"<tool_call>\n{call}\n</tool_call> done", " done"),
+        (f"[TOOL_CALLS][{call}] done", " done"),
+        (f"[TOOL_CALLS]f[ARGS]{json.dumps(arguments)} done", " done"),
+        (f"<|python_tag|>{bare}", ""),
+        (bare, ""),
+    ):
+        assert parsed(text, size, tools=TOOLS, bare_json=True) == (rest, "", expected)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize(
+    "value", ["</tool_call>", "a</parameter>b", "</function>", 'say "', "{", "x\n\ny", "", " a "]
+)
+def test_no_text_in_a_tagged_argument_ends_a_call(value: str, size: int) -> None:
+    tool = {"function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}
+    text = CODER.replace("1", value).replace(
+        "</parameter>\n</f", "</parameter>\n<parameter=b>\n2\n</parameter>\n</f"
+    )
+    content, _, calls = parsed(f"{text} done", size, tools=[tool])
+    assert content == " done"
+    assert [json.loads(call.arguments) for call in calls] == [{"a": value, "b": 2}]
+
+
+def test_several_functions_may_share_a_mark() -> None:
+    _, _, calls = parsed(CODER.replace("</tool_call>", CODER[len("<tool_call>") :]), 3, tools=TOOLS)
+    assert calls == [F, F]
+
+
+ZIP = {"$defs": {"zip": {"enum": ["12345", 7]}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "value"),
+    [
+        ("12345", {"type": "string"}, "12345"),
+        ("12345", {"type": "integer"}, 12345),
+        ("5.0", {"type": "integer"}, 5),
+        ("5", {"type": "number"}, 5),
+        ("true", {"type": "string"}, "true"),
+        ("True", {"type": "boolean"}, True),
+        ("null", {"type": ["string", "null"]}, None),
+        ("None", {"anyOf": [{"type": "string"}, {"type": "null"}]}, None),
+        ("12", {"anyOf": [{"type": "string"}, {"type": "null"}]}, "12"),
+        ("12", {"type": ["string", "integer"]}, 12),
+        ("12345", {"$ref": "#/$defs/zip"}, "12345"),
+        ("7", {"$ref": "#/$defs/zip"}, 7),
+        ("1", {"const": "1"}, "1"),
+        ('["1"]', {"type": "array"}, ["1"]),
+        ('["1"]', {"type": "string"}, '["1"]'),
+        ('"a"', {"type": "string"}, '"a"'),
+        ("many", {"type": "integer"}, "many"),
+        ("12", {}, 12),
+        ("None", {}, "None"),
+        ("1e999", {"type": "number"}, "1e999"),
+        ("12", {"$ref": "#/nowhere"}, 12),
+        ("12", {"$ref": "#"}, 12),
+        ("12", {"type": 3, "enum": 4, "anyOf": 5}, 12),
+    ],
+)
+def test_the_schema_decides_what_a_text_is(text: str, schema: Any, value: Any) -> None:
+    found = typed(text, schema, ZIP)
+    assert found == value
+    assert type(found) is type(value)
+    text = f"<tool_call><function=f><parameter=a>{text}</parameter></function></tool_call>"
+    for parameters in ({"properties": {"a": schema}}, {"additionalProperties": schema}):
+        tool = {"function": {"name": "f", "parameters": {**parameters, **ZIP}}}
+        assert json.loads(parsed(text, 9, tools=[tool])[2][0].arguments) == {"a": value}
 
 
 def test_without_tools_a_reply_has_no_calls() -> None:
@@ -170,12 +380,12 @@ def test_a_prompt_can_open_the_reasoning() -> None:
 @given(st.lists(st.sampled_from(["<", "tool_call>", "</", "{", "a", " ", "\n", "[TOOL_CALLS]"])))
 def test_text_without_a_valid_call_is_content(parts: list[str]) -> None:
     text = "x" + "".join(parts)
-    content, reasoning, calls = parsed(text, 2, tools=True, bare_json=True)
+    content, reasoning, calls = parsed(text, 2, tools=TOOLS, bare_json=True)
     assert not (reasoning or calls)
-    assert "".join(content.split()) == "".join(text.split())
+    assert content == text
 
 
 def test_arguments_are_json_of_an_object() -> None:
-    _, _, calls = parsed(HERMES.replace('"f"', '"é"').replace("1", '"ü"'), 4, tools=True)
+    _, _, calls = parsed(HERMES.replace('"f"', '"é"').replace("1", '"ü"'), 4, tools=TOOLS)
     assert calls[0].name == "é"
     assert json.loads(calls[0].arguments) == {"a": "ü"}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tinygrad.apps.language.chat.reply_parser import Delta
-from tinygrad.apps.language.chat.reply_reader import ReplyReader, reply_parser_for
+from tinygrad.apps.language.chat.reply_reader import BegunReply, ReplyReader, reply_parser_for
 from tinygrad.apps.language.chat.template import ChatError, ChatTemplate
 from tinygrad.apps.language.generation.generate import LanguageModel, generate
 from tinygrad.apps.language.generation.grammar import Grammar
@@ -72,7 +72,8 @@ class Conversation:
             # a message and its reply
             del self.messages[:2]
             prompt, tokens = self._prompt(question)
-        parser = reply_parser_for(template, prompt, has_tools=False)
+        begun = BegunReply.of_message(prompt, {"content": ""}, tokenizer.as_plain)
+        parser = reply_parser_for(template, begun)
         content: list[str] = []
         try:
             for delta in self._generate(tokens, ReplyReader(tokenizer, self.options.stops, parser)):

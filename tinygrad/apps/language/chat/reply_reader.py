@@ -7,18 +7,21 @@ nor text after it is passed on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from tinygrad.apps.language.chat.reply_parser import (
-    CALL,
+    CLOSE_REASONING,
+    END_THINK,
     MARKERS,
-    MISTRAL,
     THINK,
     Delta,
     ReplyParser,
 )
 from tinygrad.apps.language.chat.stop_strings import StopStrings
 from tinygrad.apps.language.chat.template import ChatTemplate
+from tinygrad.apps.language.chat.tool_calls import NO_MARK, Tool
 from tinygrad.apps.language.generation.engine import FinishReason
 from tinygrad.apps.language.generation.sampling import Generated
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
@@ -87,11 +90,46 @@ class ReplyReader:
         return kept
 
 
-def reply_parser_for(template: ChatTemplate, prompt: str, has_tools: bool) -> ReplyParser:
-    """The parser for replies to a prompt, in the format that its template shows."""
-    has_markers = CALL in template.source or MISTRAL in template.source
-    return ReplyParser(
-        tools=has_tools,
-        bare_json=not has_markers,
-        thinking=prompt.rstrip().endswith(THINK),
-    )
+@dataclass(frozen=True)
+class BegunReply:
+    """The text at which a reply starts, at the end of the prompt, and whether that is inside of
+    reasoning.
+    """
+
+    text: str = ""
+    thinking: bool = False
+
+    @classmethod
+    def of_message(
+        cls, prompt: str, message: Mapping[str, Any], plain: Callable[[str], str]
+    ) -> BegunReply:
+        """The reply that a message begins after `prompt`; `plain` protects its texts.
+
+        A content continues what follows reasoning, unless it begins with reasoning itself.
+
+        >>> BegunReply.of_message("<think>", {"content": "I"}, str)
+        BegunReply(text='\n</think>\n\nI', thinking=False)
+        """
+        opened = prompt.rstrip().endswith(THINK)
+        opening = "" if opened else f"{THINK}\n"
+        content, reasoning = message["content"], message.get("reasoning_content", "")
+        inline = content.strip()
+        if inline.startswith(THINK) or (opened and END_THINK in inline):
+            reasoning, closed, rest = content.lstrip().removeprefix(THINK).partition(END_THINK)
+            text = opening + plain(reasoning.lstrip("\n")) + closed + plain(rest)
+            return cls(text, thinking=not closed)
+        if reasoning and not content:
+            return cls(opening + plain(reasoning), thinking=True)
+        if reasoning:
+            return cls(opening + plain(reasoning) + CLOSE_REASONING + plain(content))
+        if content and opened:
+            return cls(CLOSE_REASONING + plain(content))
+        return cls(plain(content), thinking=opened)
+
+
+def reply_parser_for(
+    template: ChatTemplate, begun: BegunReply, tools: Sequence[Tool] = ()
+) -> ReplyParser:
+    """The parser for the rest of a reply, in the format of its template."""
+    bare = template.call_mark == NO_MARK
+    return ReplyParser(tools, bare, begun.thinking, is_begun=bool(begun.text))

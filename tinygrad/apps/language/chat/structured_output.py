@@ -1,8 +1,9 @@
 """Structured output: replies that must be JSON of a schema, or a tool call.
 
-Input: a chat template, which shows the format of the model's tool calls, tools and a schema.
-Output: a `ReplyFormat`: the start of the reply and a grammar for the rest. Invariant: a reply that
-completes the grammar is parsed by `reply_parser` as the requested JSON or tool call.
+Input: a chat template, which knows the format of the model's tool calls, whether the prompt ends
+inside of reasoning (`thinking`), tools and a schema. Output: a `ReplyFormat`: the start of the
+reply and a grammar for the rest. Invariant: a reply that completes the grammar is parsed by
+`reply_parser` as the requested JSON or tool call.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tinygrad.apps.language.chat.reply_parser import CALL, END_THINK, MISTRAL, THINK
+from tinygrad.apps.language.chat.reply_parser import CLOSE_REASONING
 from tinygrad.apps.language.chat.template import ChatTemplate
+from tinygrad.apps.language.chat.tool_calls import CALL, MISTRAL, Tool
 from tinygrad.apps.language.generation.grammar import (
     ANY_OBJECT,
     Rules,
@@ -21,8 +23,6 @@ from tinygrad.apps.language.generation.grammar import (
     json_rules,
     text_rule,
 )
-
-Tool = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -45,19 +45,19 @@ class ToolCallSyntax:
 
 def tool_call_syntax(template: ChatTemplate) -> ToolCallSyntax:
     """The tool call format of the model that a template belongs to."""
-    if CALL in template.source:
+    if template.call_mark == CALL:
         return ToolCallSyntax(CALL, "\n", "arguments")
-    if MISTRAL in template.source:
+    if template.call_mark == MISTRAL:
         return ToolCallSyntax(MISTRAL, "[", "arguments", "]")
     return ToolCallSyntax("", "", "parameters")
 
 
 def tool_call_format(
-    template: ChatTemplate, prompt: str, tools: Sequence[Tool], name: str
+    template: ChatTemplate, thinking: bool, tools: Sequence[Tool], name: str
 ) -> ReplyFormat:
     """The format of a call of the tool `name`, or of any tool if it is empty."""
     syntax = tool_call_syntax(template)
-    start = f'{_after_reasoning(prompt)}{syntax.mark}{syntax.gap}{{"name":'
+    start = f'{_after_reasoning(thinking)}{syntax.mark}{syntax.gap}{{"name":'
     if not name:
         return ReplyFormat(start, Rules("start: " + _calls(syntax, tools)))
     tool = next(tool for tool in tools if tool["function"]["name"] == name)
@@ -65,14 +65,14 @@ def tool_call_format(
     return ReplyFormat(start + _named(syntax, tool), rules)
 
 
-def grammar_reply_format(prompt: str, grammar: Rules) -> ReplyFormat:
+def grammar_reply_format(thinking: bool, grammar: Rules) -> ReplyFormat:
     """The format of a reply by a grammar."""
-    return ReplyFormat(_after_reasoning(prompt), grammar)
+    return ReplyFormat(_after_reasoning(thinking), grammar)
 
 
 def json_reply_format(
     template: ChatTemplate,
-    prompt: str,
+    thinking: bool,
     tools: Sequence[Tool],
     schema: Mapping[str, Any],
     control: Mapping[str, int],
@@ -81,7 +81,7 @@ def json_reply_format(
 
     The mark of tool calls may be one of the `control` tokens.
     """
-    start = _after_reasoning(prompt)
+    start = _after_reasoning(thinking)
     if not tools:
         return ReplyFormat(start, json_rules(schema))
     syntax = tool_call_syntax(template)
@@ -96,9 +96,9 @@ def json_reply_format(
     return ReplyFormat(start, Rules(f"start: {json_rule(schema)} | {rule}"))
 
 
-def _after_reasoning(prompt: str) -> str:
+def _after_reasoning(thinking: bool) -> str:
     """The text that closes the reasoning that a prompt opened."""
-    return f"\n{END_THINK}\n\n" if prompt.rstrip().endswith(THINK) else ""
+    return CLOSE_REASONING if thinking else ""
 
 
 def _calls(syntax: ToolCallSyntax, tools: Sequence[Tool]) -> str:

@@ -13,6 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tinygrad.apps.language.chat.generic_tools import (
+    Message,
+    tool_messages_as_text,
+    tool_prompt,
+    with_system_text,
+    with_user_text,
+)
+from tinygrad.apps.language.chat.tool_calls import CALL, MISTRAL, NO_MARK
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
 
 if TYPE_CHECKING:
@@ -20,9 +28,9 @@ if TYPE_CHECKING:
     from jinja2.parser import Parser
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-Message = Mapping[str, Any]
-
 TEMPLATE_KEY = "tokenizer.chat_template"
+# another template, for conversations with tools
+TOOL_TEMPLATE_KEY = "tokenizer.chat_template.tool_use"
 
 # templates for files without one, by a control token of their vocabulary
 CHATML = """{% for message in messages %}<|im_start|>{{ message.role }}
@@ -51,11 +59,47 @@ class ChatError(ValueError):
     """A conversation that the template of the model rejects, or a template that fails."""
 
 
+class NoText(str):
+    """The content of a message without one. Templates may join it, or test whether it is none."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return other is None or str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+class CallArguments(dict[str, Any]):
+    """The arguments of a tool call. Templates may read them, or join the JSON that they were.
+
+    >>> 'f(' + CallArguments({"a": 1}, '{"a":1}') + ')'
+    'f({"a":1})'
+    """
+
+    def __init__(self, values: Mapping[str, Any], text: str) -> None:
+        super().__init__(values)
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __add__(self, other: str) -> str:
+        return self._text + other
+
+    def __radd__(self, other: str) -> str:
+        return other + self._text
+
+
 class ChatTemplate:
     """The chat template of a model.
 
-    `source` is a Jinja template, `tokenizer` the model's. Raises ChatError for a syntax error,
-    ImportError without jinja2.
+    `source` is a Jinja template, `tool_source` that for conversations with tools if there is
+    another, `tokenizer` the model's. Raises ChatError for a syntax error, ImportError without
+    jinja2.
 
     >>> tokenizer = SimpleTokenizer({"a": 0, "b": 1}, {"<e>": 2})
     >>> template = ChatTemplate("{% for m in messages %}{{ m.content }}<e>{% endfor %}", tokenizer)
@@ -63,10 +107,15 @@ class ChatTemplate:
     [0, 1, 2]
     """
 
-    def __init__(self, source: str, tokenizer: SimpleTokenizer) -> None:
+    def __init__(
+        self, source: str, tokenizer: SimpleTokenizer, tool_source: str | None = None
+    ) -> None:
         self.source = source
+        self._tool_source = tool_source or source
         self._tokenizer = tokenizer
         self._template = _compile(source)
+        self._tool_template = _compile(self._tool_source) if tool_source else self._template
+        self._knows_tools = "tools" in _variables(self._tool_source)
 
     @classmethod
     def from_gguf_kv(cls, kv: Mapping[str, Any], tokenizer: SimpleTokenizer) -> ChatTemplate:
@@ -74,16 +123,24 @@ class ChatTemplate:
 
         Raises ChatError if there is neither.
         """
-        source = kv.get(TEMPLATE_KEY)
+        source, tool_source = kv.get(TEMPLATE_KEY), kv.get(TOOL_TEMPLATE_KEY)
+        tool_source = tool_source if isinstance(tool_source, str) else None
         if isinstance(source, str) and source:
-            return cls(source, tokenizer)
+            return cls(source, tokenizer, tool_source)
         for token, known in TEMPLATES_BY_TOKEN.items():
             if token in tokenizer.control:
-                return cls(known, tokenizer)
+                return cls(known, tokenizer, tool_source)
         raise ChatError(
             "the file has no chat template: it is a model that continues text; give it a text "
             "(--prompt with --raw, or /v1/completions) instead of a conversation"
         )
+
+    @property
+    def call_mark(self) -> str:
+        """The mark before the tool calls of the model; `NO_MARK` if it writes objects alone."""
+        if not self._knows_tools:
+            return CALL
+        return next((mark for mark in (CALL, MISTRAL) if mark in self._tool_source), NO_MARK)
 
     def render(
         self,
@@ -94,9 +151,43 @@ class ChatTemplate:
     ) -> str:
         """The prompt text of a conversation, up to the start of the reply.
 
-        `variables` are further variables of the template, such as `enable_thinking`. Raises
-        ChatError with the message of a template that rejects the conversation.
+        `variables` are further variables of the template, such as `enable_thinking`. What a
+        template does not know of tools is told by a text. Raises ChatError with the message of a
+        template that rejects the conversation.
         """
+        variables["add_generation_prompt"] = add_generation_prompt
+        if tools and not self._knows_tools:
+            return self._render_described(tool_messages_as_text(messages), tools, variables)
+        template, source = self._template, self.source
+        if tools:
+            template, source = self._tool_template, self._tool_source
+        if "tool_calls" not in source:
+            messages = tool_messages_as_text(messages)
+        return self._render(template, messages, tools, variables)
+
+    def _render_described(
+        self, messages: Sequence[Message], tools: Sequence[Message], variables: Mapping[str, Any]
+    ) -> str:
+        """The prompt with a text about tools, where the template shows it. Raises ChatError."""
+        text = tool_prompt(tools)
+        error = ChatError("this model does not support tools: its chat template shows none")
+        for placed in (with_system_text, with_user_text):
+            try:
+                prompt = self._render(self._template, placed(messages, text), None, variables)
+            except ChatError as rejected:
+                error = rejected
+                continue
+            if self._tokenizer.as_plain(text) in prompt:
+                return prompt
+        raise error
+
+    def _render(
+        self,
+        template: Callable[..., str],
+        messages: Sequence[Message],
+        tools: Sequence[Message] | None,
+        variables: Mapping[str, Any],
+    ) -> str:
         from jinja2.exceptions import TemplateError
 
         spelled = functools.partial(self._tokenizer.decode, special=True)
@@ -104,14 +195,13 @@ class ChatTemplate:
         known = {
             "messages": self._plain(list(messages)),
             "tools": self._plain(list(tools)) if tools else None,
-            "add_generation_prompt": add_generation_prompt,
             "bos_token": "" if bos is None else spelled([bos]),
             "eos_token": "" if eos is None else spelled([eos]),
             "raise_exception": _refuse,
             "strftime_now": _now,
         }
         try:
-            return self._template(**(self._plain(variables) | known))
+            return template(**(self._plain(variables) | known))
         except ChatError:
             raise
         except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
@@ -130,10 +220,14 @@ class ChatTemplate:
 
     def _plain(self, value: Any) -> Any:
         """A value whose texts are protected from becoming control tokens."""
+        if isinstance(value, NoText):
+            return value
         if isinstance(value, str):
             return self._tokenizer.as_plain(value)
         if isinstance(value, Mapping):
-            return {self._plain(key): self._plain(item) for key, item in value.items()}
+            plain = {self._plain(key): self._plain(item) for key, item in value.items()}
+            is_call = isinstance(value, CallArguments)
+            return CallArguments(plain, self._plain(str(value))) if is_call else plain
         if isinstance(value, list):
             return [self._plain(item) for item in value]
         return value
@@ -143,7 +237,8 @@ def normalize_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages of OpenAI's API in the form that templates expect.
 
     The parts of a content are joined, `developer` becomes `system`, and the arguments of a tool
-    call become an object instead of JSON text.
+    call become `CallArguments` instead of JSON text. The content of a message that only has tool
+    calls is `NoText`.
 
     >>> normalize_messages([{"role": "user", "content": [{"type": "text", "text": "a"}]}])
     [{'role': 'user', 'content': 'a'}]
@@ -153,17 +248,17 @@ def normalize_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def split_begun_reply(
     messages: Sequence[dict[str, Any]],
-) -> tuple[Sequence[dict[str, Any]], str]:
-    """Normalized messages without a last one of the assistant, and its text, to be continued.
+) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
+    """Normalized messages without a last one of the assistant, which is to be continued, and it.
 
     >>> question = {"role": "user", "content": "Name a colour."}
-    >>> split_begun_reply([question, {"role": "assistant", "content": "I like "}])[1]
+    >>> split_begun_reply([question, {"role": "assistant", "content": "I like "}])[1]["content"]
     'I like '
     """
     *before, last = messages
     if before and last["role"] == "assistant" and not last.get("tool_calls"):
-        return before, last["content"]
-    return messages, ""
+        return before, last
+    return messages, {"role": "assistant", "content": ""}
 
 
 def _normalize_message(message: Message) -> dict[str, Any]:
@@ -173,20 +268,22 @@ def _normalize_message(message: Message) -> dict[str, Any]:
     content = ready.get("content")
     if isinstance(content, list):
         content = "".join(part["text"] for part in content)
-    ready["content"] = content or ""
+    ready["content"] = content or (NoText() if ready.get("tool_calls") else "")
     if ready.get("tool_calls"):
         ready["tool_calls"] = [_parse_arguments(call) for call in ready["tool_calls"]]
     return ready
 
 
 def _parse_arguments(call: Message) -> dict[str, Any]:
-    """A tool call whose arguments are an object, if their JSON is valid."""
+    """A tool call whose arguments are an object, if that is what their JSON is."""
     function = dict(call["function"])
+    text = function.get("arguments") or "{}"
     try:
-        arguments = json.loads(function.get("arguments") or "{}")
+        values = json.loads(text)
     except ValueError:
-        # a model may have generated invalid JSON, and gets it back unchanged
-        return dict(call)
+        values = None
+    # a model may have generated others, and gets them back unchanged
+    arguments = CallArguments(values, text) if isinstance(values, dict) else text
     return {**call, "function": {**function, "arguments": arguments}}
 
 
@@ -224,7 +321,15 @@ def template_environment() -> ImmutableSandboxedEnvironment:
         extensions=["jinja2.ext.loopcontrols", GenerationBlock],
     )
     environment.filters["tojson"] = _to_json
+    environment.tests["none"] = lambda value: value is None or isinstance(value, NoText)
     return environment
+
+
+def _variables(source: str) -> set[str]:
+    """The variables that a template expects to be given."""
+    from jinja2.meta import find_undeclared_variables
+
+    return find_undeclared_variables(template_environment().parse(source))
 
 
 def _to_json(

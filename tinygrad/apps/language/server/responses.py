@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tinygrad.apps.language.chat.reply_parser import Delta, ToolCall
+from tinygrad.apps.language.chat.reply_parser import Delta
+from tinygrad.apps.language.chat.tool_calls import ToolCall
 from tinygrad.apps.language.generation.sampling import Generated
 from tinygrad.apps.language.server.request_fields import ApiError
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer

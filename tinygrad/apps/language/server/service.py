@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tinygrad.apps.language.chat.reply_parser import Delta
-from tinygrad.apps.language.chat.reply_reader import ReplyReader, reply_parser_for
+from tinygrad.apps.language.chat.reply_reader import BegunReply, ReplyReader, reply_parser_for
 from tinygrad.apps.language.chat.structured_output import (
     grammar_reply_format,
     json_reply_format,
@@ -105,20 +105,24 @@ class Service:
                 400, "this model has no chat template; use /v1/completions", code="no_template"
             )
         try:
-            messages, begun = split_begun_reply(normalize_messages(request.messages))
+            messages, last = split_begun_reply(normalize_messages(request.messages))
             # rendering takes as long as reading
-            self._check_length(len(begun) + sum(len(m["content"]) for m in messages), "messages")
+            length = sum(len(message["content"]) for message in (*messages, last))
+            self._check_length(length, "messages")
             text = template.render(messages, request.tools, **request.variables)
         except ChatError as error:
             raise ApiError(400, str(error), "messages") from error
-        begun = self.tokenizer.as_plain(begun)
         self._check_length(len(text), "messages")
-        start, rules, source = self._reply_format(request, template, text)
-        prompt = text + begun + start
+        begun = BegunReply.of_message(text, last, self.tokenizer.as_plain)
+        start, rules, source = self._reply_format(request, template, begun.thinking)
+        prompt = text + begun.text + start
         tokens = self.tokenizer.encode_template(prompt, add_bos=self.tokenizer.adds_bos)
 
         def reader() -> ReplyReader:
-            parser = reply_parser_for(template, text, bool(request.tools))
+            # a forced call starts a part of its own
+            forced = request.forced_call is not None
+            before = BegunReply(thinking=begun.thinking) if forced else begun
+            parser = reply_parser_for(template, before, request.tools)
             parser.push(start)
             single = not request.has_parallel_calls
             return ReplyReader(self.tokenizer, request.options.stops, parser, single)
@@ -126,18 +130,18 @@ class Service:
         return PreparedRequest("messages", request.options, [tokens], reader, rules, source)
 
     def _reply_format(
-        self, request: ChatRequest, template: ChatTemplate, prompt: str
+        self, request: ChatRequest, template: ChatTemplate, thinking: bool
     ) -> tuple[str, Rules | None, str | None]:
-        """The forced start of the reply to a prompt, the rules of the rest, and their field."""
+        """The forced start of the reply, the rules of the rest, and their field."""
         name, structure = request.forced_call, request.options.structure
         if name is not None:
-            found = tool_call_format(template, prompt, request.tools, name)
+            found = tool_call_format(template, thinking, request.tools, name)
             source: str | None = "tools"
         elif structure.schema is not None:
             control, source = self.tokenizer.control, structure.field
-            found = json_reply_format(template, prompt, request.tools, structure.schema, control)
+            found = json_reply_format(template, thinking, request.tools, structure.schema, control)
         elif structure.grammar is not None:
-            found, source = grammar_reply_format(prompt, structure.grammar), structure.field
+            found, source = grammar_reply_format(thinking, structure.grammar), structure.field
         else:
             return "", None, None
         return found.start, found.rules, source
