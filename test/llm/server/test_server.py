@@ -145,6 +145,30 @@ def test_logprobs_of_a_text(client: Any) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("prompt", ["é|", [0xC3, 0x7C, 256, 0xC3]])
+def test_logprobs_name_bytes_and_have_their_place_in_the_text(stream: bool, prompt: Any) -> None:
+    read = prompt if isinstance(prompt, list) else list(prompt.encode())
+    # the script is read after the first token
+    with served(FakeModel(lambda tokens: [*read[1:], *"é日a\n".encode()])) as site:
+        answer = site.client().completions.create(
+            model="fake", prompt=prompt, echo=True, logprobs=5, stream=stream
+        )
+        found = [chunk.choices[0] for chunk in answer] if stream else answer.choices
+        text = "".join(one.text for one in found)
+        names = [name for one in found for name in one.logprobs.tokens]
+        tops = [top for one in found for top in one.logprobs.top_logprobs]
+        offsets = [place for one in found for place in one.logprobs.text_offset]
+    reply = text.index("é日a\n")
+    expected = [reply] * 2 + [reply + 1] * 3 + [reply + 2, reply + 3]
+    assert offsets[-7:] == expected
+    assert offsets[:-7] == ([0, 0, 1] if prompt == "é|" else [0, 0, 2, 14])
+    assert names[-7:] == [*(f"bytes:\\x{byte:02x}" for byte in "é日".encode()), "a", "\n"]
+    for name, top in list(zip(names, tops, strict=True))[-6:]:
+        # one of five tokens stands out, and all five are there
+        assert (len(top), max(top, key=top.__getitem__)) == (5, name)
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_an_echo_begins_a_reply_and_scores_the_prompt(stream: bool) -> None:
     # the script is read after the first token, so it predicts the rest of the prompt too
     with served(FakeModel(always_replies("bcdé"))) as site:

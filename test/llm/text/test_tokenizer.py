@@ -295,6 +295,48 @@ def test_characters_without_a_token_are_left_out() -> None:
     assert SimpleTokenizer.from_gguf_kv(unknown).encode("ab") == [1, 0, 1]
 
 
+@pytest.mark.parametrize("kind", [1, 3, 4])
+@pytest.mark.parametrize(
+    ("text", "named", "is_end"),
+    [
+        ("<|im_end|>", False, True),
+        ("<end_of_turn>", False, True),
+        ("<｜end▁of▁sentence｜>", False, True),
+        ("</s>", True, True),
+        ("[EOS]", True, True),
+        ("<|im_start|>", False, False),
+    ],
+)
+@pytest.mark.parametrize("model", ["gpt2", "llama"])
+def test_a_control_token_is_one_whatever_type_a_file_gives_it(
+    text: str, named: bool, is_end: bool, kind: int, model: str
+) -> None:
+    letters = sorted({*"ab", *text})
+    merges = [] if model == "gpt2" else None
+    values = {"tokens": [*letters, text], "token_type": [1] * len(letters) + [kind]}
+    number = len(letters)
+    eos = {"eos_token_id": number} if named else {}
+    tokenizer = SimpleTokenizer.from_gguf_kv(gguf(model=model, merges=merges, **values, **eos))
+    assert tokenizer.control == {text: number}
+    assert (number in tokenizer.end_ids) == is_end
+    assert tokenizer.encode(f"a{text}")[-1] == number
+    assert number not in tokenizer.encode(f"a{text}b", special=False)
+    tokens = tokenizer.encode_template(f"{tokenizer.as_plain(f'a{text}b')}{text}")
+    assert tokens.index(number) == len(tokens) - 1
+    assert tokenizer.decode([number], special=False) == ""
+
+
+@pytest.mark.parametrize("text", ["</s>", "<table>", "a", "[INST]", "<||>", "<| |>"])
+def test_a_user_defined_token_that_looks_like_text_stays_one(text: str) -> None:
+    letters = sorted({*"<|>/table s[INST]"} - {text})
+    values = {"tokens": [*letters, text], "token_type": [1] * len(letters) + [4]}
+    # an end that is a letter stays one too
+    eos = {"eos_token_id": len(letters)} if text == "a" else {}
+    tokenizer = SimpleTokenizer.from_gguf_kv(gguf(merges=[], **values, **eos))
+    assert tokenizer.control == {}
+    assert tokenizer.encode(text, special=False) == [len(letters)]
+
+
 def test_an_unknown_id_is_named() -> None:
     tokenizer = SimpleTokenizer.from_gguf_kv(gguf())
     with pytest.raises(TokenizerError, match="3 is not a token"):

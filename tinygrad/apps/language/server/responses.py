@@ -18,7 +18,7 @@ from tinygrad.apps.language.chat.reply_parser import Delta
 from tinygrad.apps.language.chat.tool_calls import ToolCall
 from tinygrad.apps.language.generation.sampling import Generated
 from tinygrad.apps.language.server.request_fields import ApiError
-from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
+from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer, TextStream
 
 Json = dict[str, Any]
 
@@ -46,12 +46,16 @@ class Usage:
 
 @dataclass
 class ChoiceUpdate:
-    """New parts and tokens of one choice, with a `finish_reason` at its end."""
+    """New parts and tokens of one choice, with a `finish_reason` at its end.
+
+    The first `echoed` tokens are those of the prompt.
+    """
 
     choice: int
     deltas: list[Delta]
     tokens: list[Generated]
     finish_reason: str | None = None
+    echoed: int = 0
 
 
 def error_json(error: ApiError) -> Json:
@@ -120,15 +124,14 @@ class ApiResponse(ABC):
             own = [update for update in updates if update.choice == choice]
             deltas = [delta for update in own for delta in update.deltas]
             tokens = [token for update in own for token in update.tokens]
-            found.append(self._choice(ChoiceUpdate(choice, deltas, tokens, own[-1].finish_reason)))
+            echoed = sum(update.echoed for update in own)
+            whole = ChoiceUpdate(choice, deltas, tokens, own[-1].finish_reason, echoed)
+            found.append(self._choice(whole))
         return self._envelope(self.whole_object, found, usage)
 
     @abstractmethod
     def _choice(self, update: ChoiceUpdate) -> Json:
         """A whole choice."""
-
-    def _text(self, token: int) -> str:
-        return self.tokenizer.piece(token, special=True).decode("utf-8", "replace")
 
 
 class ChatResponse(ApiResponse):
@@ -195,7 +198,8 @@ class ChatResponse(ApiResponse):
     def _likely(self, token: int, logprob: float) -> Json:
         data = self.tokenizer.piece(token, special=True)
         likely = max(logprob, MIN_LOGPROB)
-        return {"token": self._text(token), "logprob": likely, "bytes": list(data)}
+        text = data.decode("utf-8", "replace")
+        return {"token": text, "logprob": likely, "bytes": list(data)}
 
 
 class CompletionResponse(ApiResponse):
@@ -204,6 +208,12 @@ class CompletionResponse(ApiResponse):
     prefix = "cmpl"
     chunk_object = whole_object = "text_completion"
 
+    def __init__(self, model: str, tokenizer: SimpleTokenizer, shows_logprobs: bool) -> None:
+        super().__init__(model, tokenizer, shows_logprobs)
+        # the number of characters of each choice before its next token
+        self._offsets: dict[int, int] = {}
+        self._streams: dict[int, TextStream] = {}
+
     def chunk(self, update: ChoiceUpdate) -> list[Json]:
         return [self._envelope(self.chunk_object, [self._choice(update)], None)]
 
@@ -211,14 +221,14 @@ class CompletionResponse(ApiResponse):
         return {
             "index": update.choice,
             "text": "".join(delta.content for delta in update.deltas),
-            "logprobs": self._logprobs(update.tokens) if self.shows_logprobs else None,
+            "logprobs": self._logprobs(update) if self.shows_logprobs else None,
             "finish_reason": update.finish_reason,
         }
 
-    def _logprobs(self, tokens: Sequence[Generated]) -> Json:
-        texts = [self._text(one.token) for one in tokens]
+    def _logprobs(self, update: ChoiceUpdate) -> Json:
+        tokens = update.tokens
         return {
-            "tokens": texts,
+            "tokens": [self._name(one.token) for one in tokens],
             # nothing is before the first token of an echoed text, so it has none
             "token_logprobs": [
                 None if math.isnan(one.logprob) else max(one.logprob, MIN_LOGPROB) for one in tokens
@@ -226,11 +236,44 @@ class CompletionResponse(ApiResponse):
             "top_logprobs": [
                 None
                 if math.isnan(one.logprob)
-                else {self._text(token): max(found, MIN_LOGPROB) for token, found in one.top or ()}
+                else self._likeliest(one.top or ())
                 for one in tokens
             ],
-            "text_offset": [sum(map(len, texts[:place])) for place in range(len(texts))],
+            "text_offset": self._text_offsets(update),
         }
+
+    def _name(self, token: int) -> str:
+        """The text of a token, or its bytes if they are no text, as OpenAI's API spells them.
+
+        Different bytes have different names.
+        """
+        data = self.tokenizer.piece(token, special=True)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+    def _likeliest(self, top: Sequence[tuple[int, float]]) -> Json:
+        """The log-probabilities of tokens, likeliest first, by name; of equal names, the first."""
+        found: Json = {}
+        for token, logprob in top:
+            found.setdefault(self._name(token), max(logprob, MIN_LOGPROB))
+        return found
+
+    def _text_offsets(self, update: ChoiceUpdate) -> list[int]:
+        """Where the tokens of an update start in the text of its choice."""
+        choice, found = update.choice, []
+        for place, one in enumerate(update.tokens):
+            echoes = place < update.echoed
+            offset = self._offsets.setdefault(choice, 0)
+            if choice not in self._streams or place == update.echoed > 0:
+                # the text of a prompt has its control tokens, and that of a reply does not
+                ended = self._streams.get(choice)
+                offset += len(ended.finish()) if ended else 0
+                self._streams[choice] = self.tokenizer.stream(special=echoes, starts_text=echoes)
+            found.append(offset)
+            self._offsets[choice] = offset + len(self._streams[choice].push(one.token))
+        return found
 
 
 def _call_json(call: ToolCall) -> Json:

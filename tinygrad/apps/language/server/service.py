@@ -331,6 +331,7 @@ class ChoiceStream:
                     del self._echoes[choice]
                     update.deltas = [Delta(content=echo.text), *update.deltas]
                     update.tokens = [*echo.tokens, *update.tokens]
+                    update.echoed = len(echo.tokens)
                 if update.finish_reason is not None:
                     open_.discard(choice)
                     self._tasks[choice].cancel()

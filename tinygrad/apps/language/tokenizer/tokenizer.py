@@ -35,6 +35,7 @@ PLAIN_MARK = "\ufdd0"
 END_TEXTS = (
     *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>"),
     *("<end_of_turn>", "<|end|>", "</s>", "<eos>", "<|END_OF_TURN_TOKEN|>"),
+    *("<|end_of_turn|>", "<｜end▁of▁sentence｜>"),
 )
 
 

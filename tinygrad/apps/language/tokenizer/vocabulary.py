@@ -6,6 +6,7 @@ every token id is in range, and every value has the type that the format defines
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -15,6 +16,10 @@ PREFIX = "tokenizer.ggml."
 MODELS = {"gpt2": "byte-level BPE", "llama": "SentencePiece"}
 # keys of the tokens that end a turn or a text
 END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+# control tokens, whatever type a file gives them: all that look so, and, of those that the metadata
+# names, those that are no part of a text
+CONTROL_TEXT = re.compile(r"<[|｜][^|｜\s]+[|｜]>|<(start|end)_of_turn>")
+NAMED_CONTROL_TEXT = re.compile(r"<\S+>|\[\S+\]")
 
 
 class TokenType(IntEnum):
@@ -34,7 +39,10 @@ class TokenizerError(ValueError):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokenizer metadata of a file; the id of a token is its index in `tokens`."""
+    """The tokenizer metadata of a file; the id of a token is its index in `tokens`.
+
+    Tokens that end a turn, or look like control tokens, are of that type: many files have another.
+    """
 
     model: str
     pre: str
@@ -66,18 +74,23 @@ class Vocabulary:
             if len(values) != count:
                 raise TokenizerError(f"{PREFIX}{key} has {len(values)} entries for {count} tokens")
         sentence_piece = model == "llama"
-        ends = (read.token_id(key, count) for key in END_KEYS)
+        found = (read.token_id(key, count) for key in END_KEYS)
+        ends = frozenset(number for number in found if number is not None)
+        named = ends | {read.token_id("bos_token_id", count)}
         return cls(
             model=model,
             pre=read.value("pre", str, "default"),
             tokens=tokens,
-            types=types,
+            types=[
+                _corrected(kind, tokens[number], number in named)
+                for number, kind in enumerate(types)
+            ],
             merges=[] if sentence_piece else read.list_of("merges", str),
             scores=dict(enumerate(scores)),
             bos_id=read.token_id("bos_token_id", count),
             eos_id=read.token_id("eos_token_id", count),
             unknown_id=read.token_id("unknown_token_id", count),
-            end_ids=frozenset(number for number in ends if number is not None),
+            end_ids=ends,
             adds_bos=read.value("add_bos_token", bool, sentence_piece),
             adds_eos=read.value("add_eos_token", bool, False),
             space_prefix=read.value("add_space_prefix", bool, sentence_piece),
@@ -113,6 +126,13 @@ class Vocabulary:
         except ValueError as error:
             raise TokenizerError(f"the token {text!r} is of type byte, but names none") from error
         raise TokenizerError(f"the token {text!r} is of type byte, but names none")
+
+
+def _corrected(kind: int, text: str, is_named: bool) -> int:
+    """The type of a token by its text, and by whether the metadata names it as an end or BOS."""
+    looks_so = CONTROL_TEXT.fullmatch(text) or (is_named and NAMED_CONTROL_TEXT.fullmatch(text))
+    is_wrong = kind in (TokenType.NORMAL, TokenType.USER_DEFINED) and looks_so
+    return int(TokenType.CONTROL) if is_wrong else kind
 
 
 class MetadataReader:
