@@ -93,10 +93,15 @@ class FakeModel:
         self, script: Script = answers_with_checksum, max_context: int = 2048, step_s: float = 0
     ) -> None:
         self.script, self.max_context, self.step_s = script, max_context, step_s
+        self.trained: int | None = None
         self.fails: Exception | None = None
         self.read: list[int] = []
         self.batches: list[int] = []
         self.caches: list[FakeCache] = []
+
+    @property
+    def trained_context(self) -> int:
+        return self.trained or self.max_context
 
     def new_cache(self) -> FakeCache:
         self.caches.append(FakeCache(Tensor.empty(1), self.max_context))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import socket
 import sys
 import tomllib
@@ -338,19 +339,22 @@ def test_tls_files_that_are_missing_are_named(run: Run, model: FakeModel) -> Non
     assert "cannot use a.pem and b for TLS: No such file or directory" in err
 
 
-def test_a_context_longer_than_the_model_was_trained_for_is_reported(
-    run: Run, model: FakeModel, monkeypatch
-) -> None:
-    def with_context(size: int) -> dict[str, Any]:
-        return metadata() | {"general.architecture": "llama", "llama.context_length": size}
-
-    for size, reported in ((model.max_context - 1, True), (model.max_context, False)):
-        monkeypatch.setattr(
-            Transformer, "from_gguf", lambda *_, size=size: (model, with_context(size))
-        )
-        status, _, err = run("-m", "m.gguf", "--prompt", "Hi")
+def test_a_context_that_is_not_the_one_of_the_model_is_reported(run: Run, model: FakeModel) -> None:
+    context = model.max_context
+    longer = f"m was trained for contexts of {context - 1} tokens"
+    shorter = f"m has a context of {context} of its {context + 1} tokens here.*--max-context"
+    given = ("--max-context", str(context))
+    for trained, arguments, reported in (
+        (context - 1, (), longer),
+        (context - 1, given, longer),
+        (context, (), "^$"),
+        (context + 1, (), shorter),
+        (context + 1, given, "^$"),
+    ):
+        model.trained = trained
+        status, _, err = run("-m", "m.gguf", "--prompt", "Hi", *arguments)
         assert status == 0
-        assert (f"m was trained for contexts of {size} tokens" in err) == reported
+        assert re.search(reported, err)
 
 
 def test_arguments_set_the_devices() -> None:

@@ -85,12 +85,18 @@ def test_a_length_ends_a_sequence(start: Callable[..., Engine]) -> None:
 
 
 def test_a_full_context_ends_a_sequence(start: Callable[..., Engine]) -> None:
-    engine = start(FakeModel(ENDLESS, max_context=10))
+    model = FakeModel(ENDLESS, max_context=10)
+    engine = start(model)
     text, finished = Asked(engine, "12345678").result()
     assert (text, finished.reason) == ("xxx", FinishReason.LENGTH)
     text, finished = Asked(engine, "1234567890").result()
     assert (text, finished.reason) == ("x", FinishReason.LENGTH)
-    with pytest.raises(ValueError, match="11 tokens, and the context of the model 10; shorten"):
+    with pytest.raises(
+        ValueError, match="11 tokens, and the context of the model 10 tokens; shorten it$"
+    ):
+        Asked(engine, "12345678901")
+    model.trained = 20
+    with pytest.raises(ValueError, match="give a larger --max-context: the model has 20$"):
         Asked(engine, "12345678901")
     with pytest.raises(ValueError, match="no tokens to continue"):
         Asked(engine, "")

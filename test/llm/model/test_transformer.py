@@ -281,8 +281,25 @@ def test_a_context_that_no_memory_holds_is_an_error_that_names_the_limit(
 
 
 def test_the_default_context_is_that_of_the_model(loaded: Transformer):
-    assert loaded.max_context == CONTEXT
+    assert loaded.max_context == loaded.trained_context == CONTEXT
     assert loaded.new_cache().capacity == CONTEXT
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_default_context_is_shorter_where_memory_is_short(
+    path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+):
+    devices = device_names(count)
+    model, _ = Transformer.from_gguf(path, 20, devices)
+    cache = model.new_cache().memory
+    token_bytes = cache.nbytes() // int(cache.shape[3]) // count
+    memory = 8 * CONTEXT // 2 * (count * token_bytes + 8 * model.config.rope.dim)
+    monkeypatch.setattr(limits, "memory_limit", lambda: memory)
+    allocator = type(Device[devices[0]].allocator)
+    if not Device[devices[0]].allocator.addressable:
+        monkeypatch.setattr(allocator, "limit", lambda _: 8 * CONTEXT // 2 * token_bytes)
+    model, _ = Transformer.from_gguf(path, devices=devices)
+    assert (model.max_context, model.trained_context) == (CONTEXT // 2, CONTEXT)
 
 
 @pytest.mark.parametrize(

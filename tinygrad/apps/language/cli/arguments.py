@@ -87,7 +87,8 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         *("--max-context", "--max_context"),
         type=integer_at_least(1),
         metavar="N",
-        help="maximum context length in tokens (default: that of the model, up to 4096)",
+        help="maximum context length in tokens (default: that of the model, or what an "
+        "eighth of the memory has room for)",
     )
     group.add_argument(
         "--cache-dtype", choices=CACHE_DTYPES,

@@ -23,6 +23,7 @@ from tinygrad.apps.language.cli.arguments import devices_from, parse_arguments, 
 from tinygrad.apps.language.cli.benchmark import benchmark
 from tinygrad.apps.language.cli.terminal import talk, write
 from tinygrad.apps.language.files.catalogue import CATALOGUE, locate, short_name
+from tinygrad.apps.language.generation.generate import LanguageModel
 from tinygrad.apps.language.generation.grammar import ANY_OBJECT, Grammar, GrammarError, Grammars
 from tinygrad.apps.language.generation.recommended import recommended_sampling
 from tinygrad.apps.language.generation.sampling import Sampling
@@ -133,21 +134,30 @@ def load(options: argparse.Namespace) -> LoadedModel:
     template = _template(name, metadata, tokenizer) if is_chat else None
     elapsed_s = time.perf_counter() - started
     if sys.stderr.isatty():
-        print(f"{name} loaded in {elapsed_s:.1f} s", file=sys.stderr)
-    _warn_of_long_context(name, metadata, model.max_context)
+        context = f"with a context of {model.max_context} tokens"
+        print(f"{name} loaded in {elapsed_s:.1f} s, {context}", file=sys.stderr)
+    _report_context(name, model, is_default=options.max_context is None)
     sampling = Sampling(**recommended_sampling(metadata, name))  # type: ignore[arg-type]
     return LoadedModel(name, model, tokenizer, template, sampling)
 
 
-def _warn_of_long_context(name: str, metadata: Mapping[str, Any], context: int) -> None:
-    """Say so if the context is longer than the one that a model was trained for."""
-    trained = metadata.get(f"{metadata.get('general.architecture')}.context_length")
-    if isinstance(trained, int) and context > trained and not ranks.rank():
-        print(
+def _report_context(name: str, model: LanguageModel, is_default: bool) -> None:
+    """Say so if the context is not the one that a model was trained for."""
+    context, trained = model.max_context, model.trained_context
+    if context > trained:
+        message = (
             f"{name} was trained for contexts of {trained} tokens; beyond that, replies may make "
-            "no sense",
-            file=sys.stderr,
+            "no sense"
         )
+    elif context < trained and is_default:
+        message = (
+            f"{name} has a context of {context} of its {trained} tokens here, so that the memory "
+            "holds several; give another --max-context, or a --cache-dtype of 16 bits"
+        )
+    else:
+        return
+    if not ranks.rank():
+        print(message, file=sys.stderr)
 
 
 def _template(

@@ -22,7 +22,12 @@ from typing import TypeVar
 
 from tinygrad.apps.language.generation.generate import LanguageModel, check_tokens
 from tinygrad.apps.language.generation.grammar import Grammar, GrammarError
-from tinygrad.apps.language.generation.kv_cache import ContextOverflowError, KVCache, common_prefix
+from tinygrad.apps.language.generation.kv_cache import (
+    ContextOverflowError,
+    KVCache,
+    common_prefix,
+    prompt_overflow,
+)
 from tinygrad.apps.language.generation.prefix_store import PrefixStore
 from tinygrad.apps.language.generation.sampling import (
     Generated,
@@ -215,7 +220,7 @@ class Engine:
         count, limit = len(request.tokens), self.model.max_context
         if count > limit:
             raise ContextOverflowError(
-                f"the prompt has {count} tokens, and the context of the model {limit}; shorten it"
+                prompt_overflow(f"{count} tokens", limit, self.model.trained_context)
             )
 
     @property

@@ -21,6 +21,10 @@ class LanguageModel(Protocol):
     vocab_size: int
     max_context: int
 
+    @property
+    def trained_context(self) -> int:
+        """The length of the sequences that the model was trained for."""
+
     def new_cache(self) -> KVCache:
         """An empty KV cache for one sequence."""
 

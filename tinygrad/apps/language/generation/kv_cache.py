@@ -22,6 +22,18 @@ class ContextOverflowError(ValueError):
     """A sequence longer than the context of its model."""
 
 
+def prompt_overflow(length: str, context: int, trained: int) -> str:
+    """The message for a prompt of some length, in a context of `context` tokens.
+
+    >>> prompt_overflow("9 tokens", 4, 4)
+    'the prompt has 9 tokens, and the context of the model 4 tokens; shorten it'
+    """
+    hint = f", or give a larger --max-context: the model has {trained}" if trained > context else ""
+    return (
+        f"the prompt has {length}, and the context of the model {context} tokens; shorten it{hint}"
+    )
+
+
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     """The length of the longest common prefix of two sequences of tokens.
 
@@ -95,5 +107,6 @@ class KVCache:
         if length > self.capacity:
             raise ContextOverflowError(
                 f"a sequence of {length} tokens is longer than the context of the model, "
-                f"{self.capacity}; shorten it, or load the model with a larger max_context"
+                f"{self.capacity}; shorten it, or load the model with a larger max_context "
+                "(--max-context)"
             )

@@ -135,6 +135,7 @@ class Leader:
 
     def __init__(self, model: Transformer | Replicas) -> None:
         self.vocab_size, self.max_context = model.vocab_size, model.max_context
+        self.trained_context = model.trained_context
         self._calls = _Calls(model)
         self._numbers = itertools.count()
         # calls that drop what nothing refers to any more, made before the next call

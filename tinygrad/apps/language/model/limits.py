@@ -6,6 +6,9 @@ limit. Invariant: a model that passes has work for every device, and memory for 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tinygrad import ranks
 from tinygrad.apps.language.model.config import ModelConfig
 from tinygrad.apps.language.model.feed_forward import hidden_blocks
 from tinygrad.apps.language.model.layouts import ModelLayout
@@ -15,6 +18,9 @@ from tinygrad.dtype import DType
 from tinygrad.memory_limit import memory_limit
 from tinygrad.sharding import ShardingError
 from tinygrad.sharding.local_devices import current_local_devices
+
+# several sequences, weights and other programs need memory too
+CACHE_SHARE = 8
 
 
 def check_shards(config: ModelConfig, file: WeightFile) -> None:
@@ -32,12 +38,23 @@ def check_shards(config: ModelConfig, file: WeightFile) -> None:
         )
 
 
+def default_context(config: ModelConfig, layout: ModelLayout, cache_dtype: DType) -> int:
+    """The context of the model, shortened until one sequence takes at most a `CACHE_SHARE`th of the
+    memory of the host, and of each other device. It is the same on all ranks.
+    """
+    devices = [Device[name].allocator for name in _local_devices(layout)]
+    limits = [memory_limit() // _host_bytes(config, layout, cache_dtype)]
+    cache_bytes = _device_cache_bytes(config, layout, cache_dtype)
+    limits += [device.limit() // cache_bytes for device in devices if not device.addressable]
+    fitting: list[int] = ranks.gather(max(1, min(limits) // CACHE_SHARE))
+    return min(config.context_length, *fitting)
+
+
 def check_context(
     config: ModelConfig, layout: ModelLayout, max_context: int, cache_dtype: DType
 ) -> None:
     """Raise MemoryError if the host has too little memory for one sequence of `max_context`."""
-    # cosines and sines are computed on the host, in float64
-    token_bytes = config.rope.dim * 8 + _host_cache_bytes(config, layout, cache_dtype)
+    token_bytes = _host_bytes(config, layout, cache_dtype)
     needed, limit = max_context * token_bytes, memory_limit()
     if needed > limit:
         raise MemoryError(
@@ -47,11 +64,20 @@ def check_context(
         )
 
 
-def _host_cache_bytes(config: ModelConfig, layout: ModelLayout, cache_dtype: DType) -> int:
-    """The bytes of a token in a KV cache that the devices of this process keep on the host."""
-    local = current_local_devices().names_in(layout.mesh.devices)
-    on_host = sum(Device[name].allocator.addressable for name in local)
+def _host_bytes(config: ModelConfig, layout: ModelLayout, cache_dtype: DType) -> int:
+    """The bytes of a token of one sequence on the host."""
+    on_host = sum(Device[name].allocator.addressable for name in _local_devices(layout))
+    # cosines and sines are computed on the host, in float64
+    return config.rope.dim * 8 + on_host * _device_cache_bytes(config, layout, cache_dtype)
+
+
+def _local_devices(layout: ModelLayout) -> Sequence[str]:
+    return current_local_devices().names_in(layout.mesh.devices)
+
+
+def _device_cache_bytes(config: ModelConfig, layout: ModelLayout, cache_dtype: DType) -> int:
+    """The bytes of a token in a KV cache on one device."""
     heads = layout.padded(config.kv_heads)
     heads_of_device = heads if config.kv_heads == 1 else heads // layout.shard_count
     elements = config.layers * 2 * heads_of_device * config.head_dim
-    return on_host * elements * cache_dtype.itemsize
+    return elements * cache_dtype.itemsize

@@ -26,6 +26,7 @@ class Replicas:
     def __init__(self, models: Sequence[Transformer]) -> None:
         self.models = tuple(models)
         self.vocab_size, self.max_context = models[0].vocab_size, models[0].max_context
+        self.trained_context = models[0].trained_context
         self._made = 0
 
     def new_cache(self) -> KVCache:

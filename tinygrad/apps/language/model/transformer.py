@@ -19,7 +19,7 @@ from tinygrad.apps.language.model.attention import Attention, StepTokens
 from tinygrad.apps.language.model.config import ModelConfig, read_config
 from tinygrad.apps.language.model.feed_forward import FeedForward, MixtureOfExperts
 from tinygrad.apps.language.model.layouts import Devices, ModelLayout
-from tinygrad.apps.language.model.limits import check_context, check_shards
+from tinygrad.apps.language.model.limits import check_context, check_shards, default_context
 from tinygrad.apps.language.model.norm import Norm
 from tinygrad.apps.language.model.rotary import RotaryEmbedding
 from tinygrad.apps.language.model.weights import ROWS, ShardedAxis, WeightFile
@@ -37,7 +37,6 @@ PREFILL_CHUNK = 64
 LONG_CHUNK = 4 * PREFILL_CHUNK
 # up to this number, decoding one by one is faster than a padded chunk
 MAX_SINGLE_STEPS = 16
-DEFAULT_CONTEXT = 4096
 
 
 class TransformerBlock:
@@ -88,14 +87,15 @@ def _default_cache_dtype(layout: ModelLayout) -> DType:
 class Transformer:
     """A decoder-only transformer of one of the supported families.
 
-    `config` has its hyperparameters, `max_context` is the maximum length of a sequence.
+    `config` has its hyperparameters, `max_context` is the maximum length of a sequence here, and
+    `trained_context` the one that the model was trained for.
     """
 
     def __init__(
         self, file: WeightFile, config: ModelConfig, max_context: int, cache_dtype: DType
     ) -> None:
         self.config, self.max_context, self.cache_dtype = config, max_context, cache_dtype
-        self.vocab_size = config.vocab_size
+        self.vocab_size, self.trained_context = config.vocab_size, config.context_length
         self.layout = file.layout
         # keeps the memory mapped that weights are views of
         self.file = file
@@ -123,19 +123,19 @@ class Transformer:
 
         `devices`: one name, several (tensor parallel), or a `Mesh` with a dimension "tp", which
         shards the model, and perhaps "dp", which shards batches. Without `max_context`, it is that
-        of the model, but at most 4096. `cache_dtype` is that of the KV cache, by default float16,
-        or float32 with LLM_EXACT; below float32, logits differ from the third digit on. Raises
-        UnsupportedModelError for an unknown architecture, FileFormatError for a file that is not
-        valid, MemoryError for a `max_context` too large, ShardingError for more devices than the
-        model can be sharded over.
+        of the model, or what an eighth of the memory has room for. `cache_dtype` is that of the KV
+        cache, by default float16, or float32 with LLM_EXACT; below float32, logits differ from the
+        third digit on. Raises UnsupportedModelError for an unknown architecture, FileFormatError
+        for a file that is not valid, MemoryError for a `max_context` too large, ShardingError for
+        more devices than the model can be sharded over.
         """
         file = WeightFile(gguf, ModelLayout(devices))
         config = read_config(file.metadata, file.shape("token_embd.weight")[0])
+        cache_dtype = cache_dtype or _default_cache_dtype(file.layout)
         if max_context is None:
-            max_context = min(config.context_length, DEFAULT_CONTEXT)
+            max_context = default_context(config, file.layout, cache_dtype)
         if max_context < 1:
             raise ValueError(f"max_context is {max_context}; it must be 1 or more")
-        cache_dtype = cache_dtype or _default_cache_dtype(file.layout)
         check_shards(config, file)
         check_context(config, file.layout, max_context, cache_dtype)
         return cls(file, config, max_context, cache_dtype), file.metadata

@@ -234,9 +234,7 @@ class CompletionResponse(ApiResponse):
                 None if math.isnan(one.logprob) else max(one.logprob, MIN_LOGPROB) for one in tokens
             ],
             "top_logprobs": [
-                None
-                if math.isnan(one.logprob)
-                else self._likeliest(one.top or ())
+                None if math.isnan(one.logprob) else self._likeliest(one.top or ())
                 for one in tokens
             ],
             "text_offset": self._text_offsets(update),

@@ -61,7 +61,8 @@ def serve(loaded: LoadedModel, options: argparse.Namespace, sampling: Sampling) 
         port = listener.getsockname()[1]
         shown = f"[{options.host}]" if ":" in options.host else options.host
         scheme = "https" if options.tls_cert else "http"
-        print(f"{name} is at {scheme}://{shown}:{port}/", file=sys.stderr, flush=True)
+        context = f"with a context of {loaded.model.max_context} tokens"
+        print(f"{name} is at {scheme}://{shown}:{port}/ {context}", file=sys.stderr, flush=True)
         if not (is_private or api_key):
             print("anybody who reaches this machine may use it; see --api-key", file=sys.stderr)
         with _switch_interval(SWITCH_INTERVAL_S):

@@ -44,7 +44,7 @@ from tinygrad.apps.language.generation.grammar import (
     json_rules,
 )
 from tinygrad.apps.language.generation.grammar_compiler import GrammarCompiler
-from tinygrad.apps.language.generation.kv_cache import ContextOverflowError
+from tinygrad.apps.language.generation.kv_cache import ContextOverflowError, prompt_overflow
 from tinygrad.apps.language.generation.sampling import Generated, Sampling
 from tinygrad.apps.language.server.request_fields import ApiError
 from tinygrad.apps.language.server.requests import ChatRequest, CompletionRequest, RequestOptions
@@ -169,15 +169,12 @@ class Service:
 
     def _check_length(self, length: int, param: str) -> None:
         """Raise ApiError for a text that is longer than any that fits, before it is encoded."""
-        limit = self.engine.model.max_context * self._longest_token
-        if length > limit:
-            raise ApiError(
-                400,
-                f"the prompt has {length} characters; shorten it, as the context of the model "
-                f"has {self.engine.model.max_context} tokens",
-                param,
-                "context_length_exceeded",
+        model = self.engine.model
+        if length > model.max_context * self._longest_token:
+            message = prompt_overflow(
+                f"{length} characters", model.max_context, model.trained_context
             )
+            raise ApiError(400, message, param, "context_length_exceeded")
 
     @functools.cached_property
     def _longest_token(self) -> int:
