@@ -293,12 +293,14 @@ def test_the_default_context_is_shorter_where_memory_is_short(
     model, _ = Transformer.from_gguf(path, 20, devices)
     cache = model.new_cache().memory
     token_bytes = cache.nbytes() // int(cache.shape[3]) // count
-    memory = 8 * CONTEXT // 2 * (count * token_bytes + 8 * model.config.rope.dim)
+    # three sequences of half of the context in half of the memory
+    tokens = 2 * 3 * CONTEXT // 2
+    memory = tokens * (count * token_bytes + 8 * model.config.rope.dim)
     monkeypatch.setattr(limits, "memory_limit", lambda: memory)
-    allocator = type(Device[devices[0]].allocator)
-    if not Device[devices[0]].allocator.addressable:
-        monkeypatch.setattr(allocator, "limit", lambda _: 8 * CONTEXT // 2 * token_bytes)
-    model, _ = Transformer.from_gguf(path, devices=devices)
+    allocator = Device[devices[0]].allocator
+    if not allocator.addressable:
+        monkeypatch.setattr(type(allocator), "limit", lambda _: tokens * token_bytes)
+    model, _ = Transformer.from_gguf(path, devices=devices, sequences=3)
     assert (model.max_context, model.trained_context) == (CONTEXT // 2, CONTEXT)
 
 

@@ -75,6 +75,12 @@ def _version() -> str:
         return "of a source folder that is not installed"
 
 
+def sequences_of(options: argparse.Namespace) -> int:
+    """The number of sequences whose KV caches are kept."""
+    sequences: int = max(options.parallel, options.slots or 0)
+    return sequences
+
+
 def _add_model(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     group.add_argument(
@@ -87,8 +93,8 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         *("--max-context", "--max_context"),
         type=integer_at_least(1),
         metavar="N",
-        help="maximum context length in tokens (default: that of the model, or what an "
-        "eighth of the memory has room for)",
+        help="maximum context length in tokens (default: that of the model, or what "
+        "half of the memory has room for in as many sequences)",
     )
     group.add_argument(
         "--cache-dtype", choices=CACHE_DTYPES,
@@ -276,7 +282,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--system needs a chat template, and --raw uses none")
     if options.tls_key and not options.tls_cert:
         parser.error("--tls-key needs --tls-cert")
-    groups, sequences = (options.mesh or {}).get("dp", 1), max(options.parallel, options.slots or 0)
+    groups, sequences = (options.mesh or {}).get("dp", 1), sequences_of(options)
     if groups > sequences:
         parser.error(
             f"--mesh dp={groups} has more groups of devices than there are sequences, {sequences}: "

@@ -19,7 +19,12 @@ from typing import Any
 from tinygrad import ranks
 from tinygrad.apps.language.chat.conversation import Conversation, LoadedModel, ReplyOptions
 from tinygrad.apps.language.chat.template import ChatError, ChatTemplate
-from tinygrad.apps.language.cli.arguments import devices_from, parse_arguments, sampling_from
+from tinygrad.apps.language.cli.arguments import (
+    devices_from,
+    parse_arguments,
+    sampling_from,
+    sequences_of,
+)
 from tinygrad.apps.language.cli.benchmark import benchmark
 from tinygrad.apps.language.cli.terminal import talk, write
 from tinygrad.apps.language.files.catalogue import CATALOGUE, locate, short_name
@@ -127,7 +132,8 @@ def load(options: argparse.Namespace) -> LoadedModel:
     started = time.perf_counter()
     devices = devices_from(options)
     cache_dtype = None if options.cache_dtype is None else to_dtype(options.cache_dtype)
-    model, metadata = load_model(path, options.max_context, devices, cache_dtype)
+    sequences = 1 if options.serve is None and options.benchmark is None else sequences_of(options)
+    model, metadata = load_model(path, options.max_context, devices, cache_dtype, sequences)
     tokenizer = SimpleTokenizer.from_gguf_kv(metadata)
     name = short_name(options.model)
     is_chat = not options.raw and options.benchmark is None

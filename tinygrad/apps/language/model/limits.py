@@ -19,9 +19,6 @@ from tinygrad.memory_limit import memory_limit
 from tinygrad.sharding import ShardingError
 from tinygrad.sharding.local_devices import current_local_devices
 
-# several sequences, weights and other programs need memory too
-CACHE_SHARE = 8
-
 
 def check_shards(config: ModelConfig, file: WeightFile) -> None:
     """Raise ShardingError if a device would have neither heads nor blocks of hidden vectors."""
@@ -38,15 +35,17 @@ def check_shards(config: ModelConfig, file: WeightFile) -> None:
         )
 
 
-def default_context(config: ModelConfig, layout: ModelLayout, cache_dtype: DType) -> int:
-    """The context of the model, shortened until one sequence takes at most a `CACHE_SHARE`th of the
-    memory of the host, and of each other device. It is the same on all ranks.
+def default_context(
+    config: ModelConfig, layout: ModelLayout, cache_dtype: DType, sequences: int
+) -> int:
+    """The context of the model, shortened until `sequences` take at most half of the memory of the
+    host, and of each other device. It is the same on all ranks.
     """
     devices = [Device[name].allocator for name in _local_devices(layout)]
     limits = [memory_limit() // _host_bytes(config, layout, cache_dtype)]
     cache_bytes = _device_cache_bytes(config, layout, cache_dtype)
     limits += [device.limit() // cache_bytes for device in devices if not device.addressable]
-    fitting: list[int] = ranks.gather(max(1, min(limits) // CACHE_SHARE))
+    fitting: list[int] = ranks.gather(max(1, min(limits) // (2 * sequences)))
     return min(config.context_length, *fitting)
 
 

@@ -61,6 +61,7 @@ def load_model(
     max_context: int | None = None,
     devices: Devices = None,
     cache_dtype: DType | None = None,
+    sequences: int = 4,
 ) -> tuple[Transformer | Replicas, dict[str, Any]]:
     """The model of a GGUF file, for generation, and the file's metadata.
 
@@ -69,6 +70,8 @@ def load_model(
     groups: Sequence[Devices] = [devices]
     if isinstance(devices, Mesh) and DATA_PARALLEL in devices.names:
         groups = devices.split(DATA_PARALLEL)
-    loaded = [Transformer.from_gguf(gguf, max_context, group, cache_dtype) for group in groups]
+    loaded = [
+        Transformer.from_gguf(gguf, max_context, group, cache_dtype, sequences) for group in groups
+    ]
     models = [model for model, _ in loaded]
     return models[0] if len(models) == 1 else Replicas(models), loaded[0][1]

@@ -118,22 +118,23 @@ class Transformer:
         max_context: int | None = None,
         devices: Devices = None,
         cache_dtype: DType | None = None,
+        sequences: int = 4,
     ) -> tuple[Transformer, dict[str, Any]]:
         """The model of a GGUF file, and the file's metadata.
 
         `devices`: one name, several (tensor parallel), or a `Mesh` with a dimension "tp", which
         shards the model, and perhaps "dp", which shards batches. Without `max_context`, it is that
-        of the model, or what an eighth of the memory has room for. `cache_dtype` is that of the KV
-        cache, by default float16, or float32 with LLM_EXACT; below float32, logits differ from the
-        third digit on. Raises UnsupportedModelError for an unknown architecture, FileFormatError
-        for a file that is not valid, MemoryError for a `max_context` too large, ShardingError for
-        more devices than the model can be sharded over.
+        of the model, or what half of the memory has room for in as many `sequences`. `cache_dtype`
+        is that of the KV cache, by default float16, or float32 with LLM_EXACT; below float32,
+        logits differ from the third digit on. Raises UnsupportedModelError for an unknown
+        architecture, FileFormatError for a file that is not valid, MemoryError for a `max_context`
+        too large, ShardingError for more devices than the model can be sharded over.
         """
         file = WeightFile(gguf, ModelLayout(devices))
         config = read_config(file.metadata, file.shape("token_embd.weight")[0])
         cache_dtype = cache_dtype or _default_cache_dtype(file.layout)
         if max_context is None:
-            max_context = default_context(config, file.layout, cache_dtype)
+            max_context = default_context(config, file.layout, cache_dtype, sequences)
         if max_context < 1:
             raise ValueError(f"max_context is {max_context}; it must be 1 or more")
         check_shards(config, file)
