@@ -103,6 +103,42 @@ def test_integers_have_18_digits_unless_the_schema_says_more(limits: Any, digits
     assert number.is_complete == (digits == 18)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "text", "follows"),
+    [
+        ("^ab$", '{"ab": 1', "}"),
+        ("^(ab|c)$", '{"ab": 1, "c": 2', "}"),
+        ("^(?:ab|c)$", '{"ab": 1', ",}"),
+        ("^a", '{"ab": 1, "ax": 2', ",}"),
+        ("^ab$|^a", '{"ab": 1, "ax": 2', ",}"),
+    ],
+)
+@pytest.mark.parametrize("required", [[], ["ab"]])
+@pytest.mark.parametrize("listed", [{}, {"ab": {"type": "integer", "maximum": 1}}])
+def test_no_name_of_a_pattern_follows_the_last(
+    pattern: str, text: str, follows: str, required: list[str], listed: Any
+) -> None:
+    schema = {"type": "object", "patternProperties": {pattern: {"type": "integer"}}}
+    schema |= {"additionalProperties": False, "properties": listed, "required": required}
+    state = Grammars(tokenizer(), VOCABULARY).of_schema(schema).start()
+    for character in text:
+        assert state.allowed()[ord(character)]
+        state.advance(ord(character))
+    allowed = state.allowed()
+    assert "".join(one for one in ",}" if allowed[ord(one)]) == follows
+
+
+def test_a_dead_end_has_no_name_of_a_state_in_its_message() -> None:
+    schema = {"type": "object", "patternProperties": {"^a[b]$": {"type": "null"}}}
+    schema |= {"additionalProperties": False, "required": ["ab"]}
+    state = Grammars(tokenizer(), VOCABULARY).of_schema(schema).start()
+    with pytest.raises(GrammarError, match="followed: no token of the vocabulary continues"):
+        for character in '{"ab":null, ':
+            state.allowed()
+            state.advance(ord(character))
+        state.allowed()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "schema",

@@ -40,6 +40,10 @@ SAID_OF_INTEGERS = {
     "const",
 }
 VALUES = {"enum", "const", "default", "examples"}
+# a pattern of one name, or of several
+LITERAL_NAMES = re.compile(r"\^(?:([\w -]+)|\((?:\?:)?([\w -]+(?:\|[\w -]+)*)\))\$")
+# of llguidance, where no token can follow
+STATES = {"NoExtension", "NoExtensionBias"}
 
 
 class GrammarError(ValueError):
@@ -170,27 +174,48 @@ def json_rule(schema: Mapping[str, Any], is_lenient: bool = False) -> str:
     '%json {"const": 1, "'
     """
     options = {"whitespace_pattern": WHITESPACE, "lenient": is_lenient}
-    return f"%json {json.dumps({**_with_bounded_integers(schema), 'x-guidance': options})}"
+    return f"%json {json.dumps({**_prepared(schema), 'x-guidance': options})}"
 
 
-def _with_bounded_integers(schema: Any) -> Any:
-    """A schema whose integers have at most `MAX_DIGITS` digits unless it says which they are."""
+def _prepared(schema: Any) -> Any:
+    """A schema without what makes replies endless, or llguidance lead into dead ends."""
     if isinstance(schema, list):
-        return [_with_bounded_integers(one) for one in schema]
+        return [_prepared(one) for one in schema]
     if not isinstance(schema, Mapping):
         return schema
-    inner = {
-        key: one if key in VALUES else _with_bounded_integers(one) for key, one in schema.items()
-    }
+    inner = {key: one if key in VALUES else _prepared(one) for key, one in schema.items()}
     if schema.get("type") == "integer" and SAID_OF_INTEGERS.isdisjoint(schema):
         inner |= {"minimum": 1 - 10**MAX_DIGITS, "maximum": 10**MAX_DIGITS - 1}
-    return inner
+    return _with_named_patterns(inner)
+
+
+def _with_named_patterns(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema whose patterns of one name, or of several, are properties.
+
+    Once each name was there, llguidance would let another begin, which no text can be.
+    """
+    patterns, properties = schema.get("patternProperties"), schema.get("properties", {})
+    if not isinstance(patterns, dict) or not isinstance(properties, dict):
+        return schema
+    others, listed = {}, dict(properties)
+    for pattern, one in patterns.items():
+        literal = LITERAL_NAMES.fullmatch(pattern)
+        if literal is None:
+            others[pattern] = one
+            continue
+        for name in (literal[1] or literal[2]).split("|"):
+            listed[name] = {"allOf": [listed[name], one]} if name in listed else one
+    return {**schema, "properties": listed, "patternProperties": others}
 
 
 def _error(matcher: LLMatcher) -> str:
-    """The error of llguidance, without the position in our rules and the state of its parser."""
+    """The error of llguidance, without the position in our rules and the state of its parser.
+
+    It is empty if there is only the name of a state.
+    """
     text = matcher.get_error().rpartition("compile JSON schema: ")[2]
-    return " ".join(re.split(r"\n<state>|\n *\d+ \| ", text)[0].split())
+    error = " ".join(re.split(r"\n<state>|\n *\d+ \| ", text)[0].split())
+    return "" if error in STATES else error
 
 
 class VocabularyBytes:
