@@ -37,6 +37,16 @@ def test_a_tiny_temperature_is_greedy(temperature: float):
     assert biased[3] == 1
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_no_barred_token_is_sampled(temperature: float):
+    sampler = Sampler(Sampling(seed=0, temperature=temperature))
+    found = {sampler(Tensor(LOGITS), [], barred={1, 3}).token for _ in range(50)}
+    assert found and found <= {0, 2, 4, 5}
+    # one of them is sampled if there are no others
+    everything = range(len(LOGITS))
+    assert sampler(Tensor(LOGITS), [], barred=everything).token in everything
+
+
 @pytest.mark.parametrize("penalty", [5e-324, 1e-308, 1e308])
 @pytest.mark.parametrize("temperature", [0.0, 1e-308, 1.0])
 def test_an_extreme_penalty_draws_the_repeated_token_always_or_never(penalty, temperature):

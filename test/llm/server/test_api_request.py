@@ -161,6 +161,49 @@ def test_a_reply_has_the_schema_of_the_request(given: Any, expected: Any) -> Non
         assert chat_request(body, Sampling()).options.structure.schema == expected
 
 
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"max_tokens": 3}, 3),
+        ({"max_tokens": -1}, None),
+        ({"n_predict": -1}, None),
+        ({"n_predict": 4}, 4),
+        ({"max_tokens": None, "n_predict": 4}, 4),
+        ({"max_tokens": 3, "n_predict": 4}, 3),
+        ({"max_tokens": -2}, "from 1 to"),
+        ({"max_tokens": 0}, "from 1 to"),
+        ({"max_tokens": 3, "min_tokens": 4}, "min_tokens is above the maximum length, 3"),
+    ],
+)
+def test_the_maximum_length_has_the_names_of_other_servers(fields: Any, expected: Any) -> None:
+    for request in (chat_request, completion_request):
+        body: dict[str, Any] = {"messages": [{"role": "user", "content": "a"}], **fields}
+        if request is completion_request:
+            body["prompt"] = body.pop("messages")[0]["content"]
+        if isinstance(expected, str):
+            with pytest.raises(ApiError, match=expected):
+                request(body, Sampling())
+        else:
+            assert request(body, Sampling()).options.max_tokens == expected
+    body = {"messages": [{"role": "user", "content": "a"}], "max_completion_tokens": 2, **fields}
+    if not isinstance(expected, str):
+        assert chat_request(body, Sampling()).options.max_tokens == 2
+
+
+def test_sampling_parameters_have_the_names_and_values_of_other_servers() -> None:
+    body = {"messages": [{"role": "user", "content": "a"}], "top_k": -1, "repeat_penalty": 1.5}
+    defaults = Sampling(top_k=40, repetition_penalty=1.1)
+    sampling = chat_request(body, defaults).options.sampling
+    assert (sampling.top_k, sampling.repetition_penalty) == (0, 1.5)
+    both = {**body, "repetition_penalty": 1.25}
+    assert chat_request(both, defaults).options.sampling.repetition_penalty == 1.25
+    with pytest.raises(ApiError, match="top_k must be a number from -1"):
+        chat_request({**body, "top_k": -2}, defaults)
+    for wrong in ("a", 3, [-1], [True], [1.5]):
+        with pytest.raises(ApiError, match="stop_token_ids must be a list of tokens"):
+            chat_request({**body, "stop_token_ids": wrong}, defaults)
+
+
 def test_each_choice_has_its_own_seed() -> None:
     body = {"messages": [{"role": "user", "content": "a"}], "seed": 5, "n": 2}
     wanted = chat_request(body, Sampling()).options

@@ -100,7 +100,9 @@ def test_texts_and_tokens_are_completed(client: Any) -> None:
 
 def test_models_are_listed(client: Any) -> None:
     assert [model.id for model in client.models.list()] == ["fake"]
-    assert client.models.retrieve("fake").object == "model"
+    found = client.models.retrieve("fake")
+    assert (found.object, found.max_model_len) == ("model", 2048)
+    assert found.meta == {"n_ctx": 2048, "n_ctx_train": 2048, "n_vocab": 259}
     with pytest.raises(openai.NotFoundError, match="there is no model 'other'"):
         client.models.retrieve("other")
 
@@ -116,6 +118,69 @@ def test_a_length_ends_a_reply(client: Any) -> None:
     answer = client.chat.completions.create(model="fake", messages=[USER], max_tokens=2)
     assert answer.choices[0].message.content == "su"
     assert answer.choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "reason"),
+    [
+        ({}, "ab", "stop"),
+        ({"min_tokens": 2}, "ab", "stop"),
+        # the other tokens are equally likely, and the first is token 0
+        ({"min_tokens": 4}, "ab\0\0", "stop"),
+        ({"ignore_eos": True, "max_tokens": 5}, "ab\0\0\0", "length"),
+        ({"stop_token_ids": [98]}, "a", "stop"),
+        ({"stop_token_ids": [98], "ignore_eos": True}, "a", "stop"),
+        ({"min_tokens": 3, "stop_token_ids": [98]}, "a\0\0", "stop"),
+    ],
+)
+def test_a_request_says_which_tokens_end_a_reply(
+    fields: dict[str, Any], text: str, reason: str
+) -> None:
+    with served(FakeModel(always_replies("ab"))) as site:
+        create = site.client().chat.completions.create
+        choice = create(model="fake", messages=[USER], extra_body=fields).choices[0]
+        assert (choice.message.content, choice.finish_reason) == (text, reason)
+        for name in ("stop_token_ids", "logit_bias"):
+            value = [259] if name == "stop_token_ids" else {"259": 1}
+            with pytest.raises(openai.BadRequestError, match=f"259 in {name} is not a token"):
+                create(model="fake", messages=[USER], extra_body={name: value})
+
+
+def test_texts_are_tokenized_and_tokens_detokenized(site: Site) -> None:
+    text = "é<|im_end|>"
+    tokens = [0xC3, 0xA9, 257]
+    for path in ("/tokenize", "/v1/tokenize"):
+        for name in ("content", "prompt"):
+            status, answer = site.ask("POST", path, {name: text})
+            assert (status, answer) == (200, {"tokens": tokens, "count": 3})
+    plain = site.ask("POST", "/tokenize", {"content": text, "parse_special": False})[1]
+    assert plain["tokens"] == tokenizer().encode(text, special=False)
+    pieces = site.ask("POST", "/tokenize", {"content": "é", "with_pieces": True})[1]["tokens"]
+    assert pieces == [{"id": 0xC3, "piece": [0xC3]}, {"id": 0xA9, "piece": [0xA9]}]
+    prompt = site.ask("POST", "/tokenize", {"messages": [USER]})[1]
+    assert prompt == {"tokens": prompt_of("Hi"), "count": len(prompt_of("Hi"))}
+    for path in ("/detokenize", "/v1/detokenize"):
+        status, answer = site.ask("POST", path, {"tokens": tokens})
+        assert (status, answer) == (200, {"content": text, "prompt": text})
+    for path, body, message in (
+        ("/tokenize", {}, "content must be a text"),
+        ("/tokenize", {"content": "a", "prompts": 1}, "no prompts"),
+        ("/tokenize", {"content": "a" * 2**18}, "shorten it"),
+        ("/detokenize", {"tokens": "ab"}, "must be a list of tokens"),
+        ("/detokenize", {"tokens": [300]}, "300 in tokens is not a token"),
+        ("/detokenize", {"tokens": [-1]}, "-1 in tokens is not a token"),
+    ):
+        status, answer = site.ask("POST", path, body)
+        assert (status, message in answer["error"]["message"]) == (400, True)
+
+
+def test_paths_need_no_version(site: Site) -> None:
+    body = {"messages": [USER]}
+    answers = [site.ask("POST", f"{base}/chat/completions", body)[1] for base in ("/v1", "")]
+    assert answers[0]["choices"] == answers[1]["choices"]
+    assert site.ask("POST", "/completions", {"prompt": "a"})[1]["choices"][0]["text"]
+    assert site.ask("GET", "/models") == site.ask("GET", "/v1/models")
+    assert site.ask("GET", "/models/fake")[1]["id"] == "fake"
 
 
 def test_logprobs_are_those_of_the_tokens(client: Any) -> None:

@@ -69,8 +69,11 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": nested(450)}
         ({"messages": [USER], "grammar": 'root ::= ("a" | '}, "it is not GBNF"),
         ({"messages": [USER], "grammar": "start: /a/", "guided_regex": "a"}, "not several"),
         ({"messages": [USER], "guided_choice": []}, "a list of texts"),
-        ({"messages": [USER], "structured_outputs": {"xml": 1}}, "structured_outputs.xml must be"),
-        ({"messages": [USER], "repeat_penalty": 1.2}, "is repetition_penalty meant"),
+        (
+            {"messages": [USER], "structured_outputs": {"xml": 1}},
+            "no structured_outputs.xml; there are choice",
+        ),
+        ({"messages": [USER], "repetion_penalty": 1.2}, "is repetition_penalty meant"),
         ({"messages": [USER], "mirostat": 2}, "mirostat is not supported"),
         ({"messages": [USER], "logit_bias": {"9999": 1}}, "9999 in logit_bias is not a token"),
         ({"messages": [USER], "logit_bias": {"x": 1}}, "'x' in logit_bias is not a token number"),

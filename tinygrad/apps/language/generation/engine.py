@@ -68,8 +68,9 @@ class FinishReason(StrEnum):
 class GenerationRequest:
     """A prompt, sampling parameters, and when to stop: before one of `end_ids`, or at a length.
 
-    With a `grammar`, a sequence also ends when nothing more can follow. With `scores_prompt`, the
-    tokens of the prompt after the first are delivered too, so its prefix is computed again.
+    With a `grammar`, a sequence also ends when nothing more can follow. Before `min_tokens`, it
+    goes on where it can; it never has `barred_ids`. With `scores_prompt`, the tokens of the prompt
+    after the first are delivered too, so its prefix is computed again.
     """
 
     tokens: Sequence[int]
@@ -78,6 +79,8 @@ class GenerationRequest:
     end_ids: frozenset[int] = frozenset()
     grammar: Grammar | None = None
     scores_prompt: bool = False
+    min_tokens: int = 0
+    barred_ids: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,10 @@ class GenerationTask:
             return None
         if not self.request.max_tokens:
             return FinishReason.LENGTH
-        sampled = self._sampler(logits, self.tokens, len(self.request.tokens))
+        barred = self.request.barred_ids
+        if self.generated < self.request.min_tokens:
+            barred |= self.request.end_ids
+        sampled = self._sampler(logits, self.tokens, len(self.request.tokens), barred)
         if sampled.token in self.request.end_ids:
             return FinishReason.STOP
         self.tokens.append(sampled.token)

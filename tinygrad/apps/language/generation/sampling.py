@@ -6,7 +6,7 @@ and logits give equal tokens, and temperature 0 gives the token of the largest l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -89,8 +89,17 @@ class Sampler:
         self.sampling, self.constraint = sampling, constraint
         self.random = np.random.default_rng(sampling.seed)
 
-    def __call__(self, logits: Logits, tokens: Sequence[int], prompt_length: int = 0) -> Generated:
-        """Sample a token from logits (vocab,); `tokens` is the sequence so far, prompt first."""
+    def __call__(
+        self,
+        logits: Logits,
+        tokens: Sequence[int],
+        prompt_length: int = 0,
+        barred: Collection[int] = (),
+    ) -> Generated:
+        """Sample a token from logits (vocab,); `tokens` is the sequence so far, prompt first.
+
+        It is none of the `barred` ones, unless the constraint allows only these.
+        """
         sampling = self.sampling
         values = logits.numpy().astype(np.float64)
         logprobs = _log_softmax(values)
@@ -102,12 +111,19 @@ class Sampler:
             chosen, biases = zip(*sampling.logit_bias)
             values = values.copy()
             values[list(chosen)] += biases
-        if self.constraint is not None:
-            values = np.where(self.constraint.allowed(), values, -np.inf)
+        if self.constraint is not None or barred:
+            values = np.where(self._allowed(len(values), barred), values, -np.inf)
         token = int(values.argmax()) if sampling.temperature == 0 else self._sample(values)
         if self.constraint is not None:
             self.constraint.advance(token)
         return self._generated(token, logprobs)
+
+    def _allowed(self, count: int, barred: Collection[int]) -> Any:
+        """The mask of the tokens that may be sampled, bool (count,)."""
+        allowed = self.constraint.allowed() if self.constraint else np.ones(count, bool)
+        kept = allowed.copy()
+        kept[list(barred)] = False
+        return kept if kept.any() else allowed
 
     def score(self, logits: Logits, token: int) -> Generated:
         """A given token, with its log-probability by logits (vocab,)."""

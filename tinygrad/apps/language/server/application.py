@@ -21,7 +21,13 @@ from tinygrad.apps.language.server.metrics import Metrics
 from tinygrad.apps.language.server.page import page, security_policy
 from tinygrad.apps.language.server.refusals import RefusalPace
 from tinygrad.apps.language.server.request_fields import ApiError
-from tinygrad.apps.language.server.requests import chat_request, completion_request, parse_json
+from tinygrad.apps.language.server.requests import (
+    chat_request,
+    completion_request,
+    detokenize_request,
+    parse_json,
+    tokenize_request,
+)
 from tinygrad.apps.language.server.responses import (
     ApiResponse,
     ChatResponse,
@@ -29,6 +35,7 @@ from tinygrad.apps.language.server.responses import (
     Json,
     error_json,
     model_json,
+    tokens_json,
 )
 from tinygrad.apps.language.server.service import ChoiceStream, PreparedRequest, Service
 
@@ -48,7 +55,10 @@ STREAM_FIELDS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health", "/metrics", "/props")
+PATHS = (
+    *("/v1/chat/completions", "/v1/completions", "/v1/models", "/tokenize", "/detokenize"),
+    *("/health", "/metrics", "/props"),
+)
 
 # a full queue, a client that has gone, and failures of the server are none
 FAULTS_OF_CLIENTS = frozenset(range(400, 500)) - {429, 499}
@@ -101,14 +111,32 @@ class RequestHandlers:
 
     async def models(self, request: Request) -> Response:
         """The list of models, which is one."""
-        return _json({"object": "list", "data": [model_json(self.service.name, self.created)]})
+        model = model_json(self.service.name, self.created, self.service.engine.model)
+        return _json({"object": "list", "data": [model]})
 
     async def model(self, request: Request) -> Response:
         """The model by name."""
         name = request.path_params["name"]
         if name != self.service.name:
             raise ApiError(404, f"there is no model {name!r:.80}", "model", "model_not_found")
-        return _json(model_json(name, self.created))
+        return _json(model_json(name, self.created, self.service.engine.model))
+
+    async def tokenize(self, request: Request) -> Response:
+        """The tokens of a text, or of the prompt of a conversation."""
+        body, service = await _body(request), self.service
+        if "messages" in body:
+            parsed = chat_request(body, service.defaults)
+            prepared = await asyncio.to_thread(service.prepare_chat, parsed)
+            return _json(tokens_json(prepared.tokens[0], None))
+        asked = tokenize_request(body)
+        tokens = await asyncio.to_thread(service.tokens_of, asked)
+        return _json(tokens_json(tokens, service.tokenizer if asked.shows_pieces else None))
+
+    async def detokenize(self, request: Request) -> Response:
+        """The text of tokens, under the names of llama.cpp and of vLLM."""
+        tokens = detokenize_request(await _body(request))
+        text = await asyncio.to_thread(self.service.text_of, tokens)
+        return _json({"content": text, "prompt": text})
 
     async def chat(self, request: Request) -> ASGIApp:
         """Chat completions."""
@@ -217,10 +245,19 @@ def application(
         route("/health", handlers.health),
         route("/metrics", handlers.numbers),
         route("/props", handlers.properties),
-        route("/v1/models", handlers.models),
-        route("/v1/models/{name:path}", handlers.model),
-        route("/v1/chat/completions", handlers.chat, methods=["POST"]),
-        route("/v1/completions", handlers.complete, methods=["POST"]),
+        *(
+            one
+            # clients of llama.cpp's server leave the version out
+            for base in ("/v1", "")
+            for one in (
+                route(f"{base}/models", handlers.models),
+                route(f"{base}/models/{{name:path}}", handlers.model),
+                route(f"{base}/chat/completions", handlers.chat, methods=["POST"]),
+                route(f"{base}/completions", handlers.complete, methods=["POST"]),
+                route(f"{base}/tokenize", handlers.tokenize, methods=["POST"]),
+                route(f"{base}/detokenize", handlers.detokenize, methods=["POST"]),
+            )
+        ),
     ]
     shared = Middleware(
         CORSMiddleware,

@@ -18,6 +18,7 @@ SAMPLING = {
     "top_k",
     "min_p",
     "repetition_penalty",
+    "repeat_penalty",
     "presence_penalty",
     "frequency_penalty",
     "logit_bias",
@@ -38,7 +39,11 @@ COMMON = {
     *STRUCTURE,
     "model",
     "max_tokens",
+    "n_predict",
+    "min_tokens",
+    "ignore_eos",
     "stop",
+    "stop_token_ids",
     "n",
     "stream",
     "stream_options",
@@ -58,6 +63,7 @@ CHAT = {
 COMPLETION = {*COMMON, "prompt", "echo"}
 # of accounts, billing and caches; they do not change a reply
 WITHOUT_EFFECT = {
+    "cache_prompt",
     "user",
     "metadata",
     "safety_identifier",

@@ -34,6 +34,10 @@ MAX_BIASES = 1024
 MAX_BIAS = 100
 MAX_PENALTY = 2
 # what the server itself gives to chat templates, or to the function that renders them
+TOKENIZE = {
+    *("model", "content", "add_special", "parse_special", "with_pieces"),
+    *("prompt", "add_special_tokens"),
+}
 RESERVED_VARIABLES = {"self", "messages", "tools", "add_generation_prompt"}
 
 
@@ -41,7 +45,9 @@ RESERVED_VARIABLES = {"self", "messages", "tools", "add_generation_prompt"}
 class RequestOptions:
     """The parameters that both kinds of requests have.
 
-    `max_tokens` is None for the rest of the context. `structure` is what the reply must match.
+    `max_tokens` is None for the rest of the context. A reply ends before a token of `stop_tokens`,
+    and before the end tokens of the model, unless it `ignores_ends`, but after `min_tokens`.
+    `structure` is what the reply must match.
     `logprobs` is the number of likeliest tokens to return for each token, None for no
     log-probabilities.
     """
@@ -55,6 +61,9 @@ class RequestOptions:
     include_usage: bool
     logprobs: int | None
     structure: Structure
+    min_tokens: int = 0
+    ignores_ends: bool = False
+    stop_tokens: frozenset[int] = frozenset()
 
     def sampling_of(self, choice: int) -> Sampling:
         """The sampling parameters of one choice, which has a seed of its own."""
@@ -111,8 +120,7 @@ def chat_request(body: Mapping[str, Any], defaults: Sampling) -> ChatRequest:
     top = fields.integer("top_logprobs", 0, MAX_LOGPROBS)
     if top is not None and not flag:
         raise ApiError(400, "top_logprobs needs logprobs to be true", "top_logprobs")
-    limit = "max_completion_tokens" if "max_completion_tokens" in fields.body else "max_tokens"
-    options = _request_options(fields, defaults, (limit, 1, None), (top or 0) if flag else None)
+    options = _request_options(fields, defaults, None, (top or 0) if flag else None)
     variables = _template_variables(fields)
     if effort := fields.text("reasoning_effort"):
         variables["reasoning_effort"] = effort
@@ -137,42 +145,105 @@ def completion_request(body: Mapping[str, Any], defaults: Sampling) -> Completio
     check_names(fields.body, COMPLETION)
     logprobs = fields.integer("logprobs", 0, MAX_LOGPROBS)
     echo = fields.boolean("echo", False)
-    # an echo without anything else shows the log-probabilities of a text
-    options = _request_options(fields, defaults, ("max_tokens", int(not echo), 16), logprobs)
+    options = _request_options(fields, defaults, 16, logprobs, allows_none=echo)
     prompts = _prompts(fields.body.get("prompt"))
     if len(prompts) * options.choices > MAX_CHOICES:
         raise ApiError(400, f"at most {MAX_CHOICES} texts are generated at once", "prompt")
     return CompletionRequest(options, prompts, echo)
 
 
+@dataclass(frozen=True)
+class TokenizeRequest:
+    """A text to tokenise: with `special`, the texts of control tokens become these; with
+    `adds_bos`, BOS is put before it where the model has it.
+    """
+
+    text: str
+    special: bool
+    adds_bos: bool
+    shows_pieces: bool
+
+
+def tokenize_request(body: Mapping[str, Any]) -> TokenizeRequest:
+    """The request of a body for `/tokenize`, with llama.cpp's names or vLLM's. Raises ApiError."""
+    fields = Fields(body)
+    fields.only(TOKENIZE)
+    is_prompt = "prompt" in fields.body
+    text = fields.text("prompt" if is_prompt else "content")
+    if text is None:
+        raise fields.wrong("content", "a text")
+    added = fields.boolean("add_special_tokens" if is_prompt else "add_special", is_prompt)
+    special, pieces = fields.boolean("parse_special", True), fields.boolean("with_pieces", False)
+    return TokenizeRequest(text, special, added, pieces)
+
+
+def detokenize_request(body: Mapping[str, Any]) -> list[int]:
+    """The tokens of a body for `/detokenize`. Raises ApiError."""
+    fields = Fields(body)
+    fields.only({"model", "tokens"})
+    tokens = fields.body.get("tokens", [])
+    if not isinstance(tokens, list) or not all(type(one) is int for one in tokens):
+        raise fields.wrong("tokens", "a list of tokens")
+    return tokens
+
+
 def _request_options(
-    fields: Fields, defaults: Sampling, limit: tuple[str, int, int | None], logprobs: int | None
+    fields: Fields,
+    defaults: Sampling,
+    max_tokens: int | None,
+    logprobs: int | None,
+    allows_none: bool = False,
 ) -> RequestOptions:
-    """The options; `limit` is the name of the maximum length, its minimum, and its default."""
-    name, minimum, default = limit
+    """The options; `max_tokens` is the default, and may be 0 if it `allows_none`.
+
+    An echo without anything else shows the log-probabilities of a text.
+    """
     stream_options = Fields(fields.object("stream_options"), "stream_options.")
-    found_limit = fields.integer(name, minimum, 2**31)
+    limit = _max_tokens(fields, max_tokens, int(not allows_none))
+    min_tokens = fields.integer("min_tokens", 0, 2**31) or 0
+    if limit is not None and min_tokens > limit:
+        raise ApiError(400, f"min_tokens is above the maximum length, {limit}", "min_tokens")
     return RequestOptions(
         model=fields.text("model"),
         sampling=_sampling(fields, defaults, logprobs or 0),
-        max_tokens=default if found_limit is None else found_limit,
+        max_tokens=limit,
         stops=_stops(fields),
         choices=fields.integer("n", 1, MAX_CHOICES) or 1,
         stream=fields.boolean("stream", False),
         include_usage=stream_options.boolean("include_usage", False),
         logprobs=logprobs,
         structure=structure_of(fields),
+        min_tokens=min_tokens,
+        ignores_ends=fields.boolean("ignore_eos", False),
+        stop_tokens=_stop_tokens(fields),
     )
+
+
+def _max_tokens(fields: Fields, default: int | None, minimum: int) -> int | None:
+    """The maximum length; -1 is that of the context, as for llama.cpp's server."""
+    for name in ("max_completion_tokens", "max_tokens", "n_predict"):
+        if name in fields.body:
+            is_context = fields.body[name] == -1
+            return None if is_context else fields.integer(name, minimum, 2**31)
+    return default
+
+
+def _stop_tokens(fields: Fields) -> frozenset[int]:
+    tokens = fields.body.get("stop_token_ids", [])
+    if not isinstance(tokens, list) or not all(type(one) is int and one >= 0 for one in tokens):
+        raise fields.wrong("stop_token_ids", "a list of tokens")
+    return frozenset(tokens)
 
 
 def _sampling(fields: Fields, defaults: Sampling, logprobs: int) -> Sampling:
     seed = fields.integer("seed", -(2**63), 2**63)
     given = {
         "temperature": fields.number("temperature", 0, MAX_TEMPERATURE),
-        "top_k": fields.integer("top_k", 0, 2**31),
+        # vLLM and transformers write -1 for all
+        "top_k": None if (top_k := fields.integer("top_k", -1, 2**31)) is None else max(top_k, 0),
         "top_p": fields.number("top_p", math.ulp(0.0), 1),
         "min_p": fields.number("min_p", 0, 1),
-        "repetition_penalty": fields.number("repetition_penalty", math.ulp(0.0), 100),
+        "repetition_penalty": _repetition_penalty(fields),
         "presence_penalty": fields.number("presence_penalty", -MAX_PENALTY, MAX_PENALTY),
         "frequency_penalty": fields.number("frequency_penalty", -MAX_PENALTY, MAX_PENALTY),
         # generators take no negative seeds
@@ -181,6 +252,13 @@ def _sampling(fields: Fields, defaults: Sampling, logprobs: int) -> Sampling:
     found = {name: value for name, value in given.items() if value is not None}
     biases = _logit_bias(fields)
     return replace(defaults, **found, logit_bias=biases, logprobs=logprobs)  # type: ignore[arg-type]
+
+
+def _repetition_penalty(fields: Fields) -> float | None:
+    """The penalty under its name in vLLM, or in llama.cpp."""
+    names = ("repetition_penalty", "repeat_penalty")
+    found = [fields.number(name, math.ulp(0.0), 100) for name in names]
+    return found[1] if found[0] is None else found[0]
 
 
 def _logit_bias(fields: Fields) -> tuple[tuple[int, float], ...]:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from tinygrad.apps.language.chat.reply_parser import Delta
 from tinygrad.apps.language.chat.tool_calls import ToolCall
+from tinygrad.apps.language.generation.generate import LanguageModel
 from tinygrad.apps.language.generation.sampling import Generated
 from tinygrad.apps.language.server.request_fields import ApiError
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer, TextStream
@@ -74,9 +75,31 @@ def error_json(error: ApiError) -> Json:
     }
 
 
-def model_json(name: str, created: int) -> Json:
-    """A model in the list of `/v1/models`."""
-    return {"id": name, "object": "model", "created": created, "owned_by": "tinygrad"}
+def model_json(name: str, created: int, model: LanguageModel) -> Json:
+    """A model in the list of `/v1/models`; its context has the names of vLLM and of llama.cpp."""
+    sizes = {
+        "n_ctx": model.max_context,
+        "n_ctx_train": model.trained_context,
+        "n_vocab": model.vocab_size,
+    }
+    found = {"id": name, "object": "model", "created": created, "owned_by": "tinygrad"}
+    return found | {"max_model_len": model.max_context, "meta": sizes}
+
+
+def tokens_json(tokens: Sequence[int], tokenizer: SimpleTokenizer | None) -> Json:
+    """The response of `/tokenize`; with a tokenizer, each token has its text, or its bytes."""
+    shown: list[Any] = list(tokens)
+    if tokenizer is not None:
+        pieces = [tokenizer.piece(token, special=True) for token in tokens]
+        shown = [{"id": t, "piece": _piece(one)} for t, one in zip(tokens, pieces, strict=True)]
+    return {"tokens": shown, "count": len(shown)}
+
+
+def _piece(data: bytes) -> str | list[int]:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return list(data)
 
 
 class ApiResponse(ABC):

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -47,9 +47,15 @@ from tinygrad.apps.language.generation.grammar_compiler import GrammarCompiler
 from tinygrad.apps.language.generation.kv_cache import ContextOverflowError, prompt_overflow
 from tinygrad.apps.language.generation.sampling import Generated, Sampling
 from tinygrad.apps.language.server.request_fields import ApiError
-from tinygrad.apps.language.server.requests import ChatRequest, CompletionRequest, RequestOptions
+from tinygrad.apps.language.server.requests import (
+    ChatRequest,
+    CompletionRequest,
+    RequestOptions,
+    TokenizeRequest,
+)
 from tinygrad.apps.language.server.responses import ChoiceUpdate, Usage
 from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer
+from tinygrad.apps.language.tokenizer.vocabulary import TokenizerError
 
 Event = tuple[int, Generated | Finished]
 
@@ -203,6 +209,20 @@ class Service:
         echo = partial(self._echo, request, tokens) if request.echo else None
         return PreparedRequest("prompt", options, tokens, reader, rules, source, echo=echo)
 
+    def tokens_of(self, request: TokenizeRequest) -> list[int]:
+        """The tokens of a text. Raises ApiError for one that no context has room for."""
+        self._check_length(len(request.text), "content")
+        add_bos = request.adds_bos and self.tokenizer.adds_bos
+        return self.tokenizer.encode(request.text, request.special, add_bos)
+
+    def text_of(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, with that of control tokens. Raises ApiError for an unknown one."""
+        self._check_tokens(tokens, "tokens")
+        try:
+            return self.tokenizer.decode(tokens)
+        except TokenizerError as error:
+            raise ApiError(400, str(error), "tokens") from error
+
     def _echo(self, request: CompletionRequest, tokens: list[list[int]], number: int) -> Echo:
         prompt, own = request.prompts[number], tokens[number]
         text = self.tokenizer.decode(own) if isinstance(prompt, list) else prompt
@@ -221,28 +241,31 @@ class Service:
                 "model_not_found",
             )
 
-    def _check_biases(self, sampling: Sampling) -> None:
-        for token, _ in sampling.logit_bias:
-            if token >= self.engine.model.vocab_size:
-                raise ApiError(400, f"{token} in logit_bias is not a token", "logit_bias")
+    def _check_tokens(self, tokens: Iterable[int], param: str) -> None:
+        for token in tokens:
+            if not 0 <= token < self.engine.model.vocab_size:
+                raise ApiError(400, f"{token} in {param} is not a token", param)
 
     def start(self, prepared: PreparedRequest) -> ChoiceStream:
         """Submit all choices; called in an event loop. Raises ApiError."""
         limits = [self.engine.model.max_context, self.max_tokens, prepared.options.max_tokens]
         max_tokens = min(limit for limit in limits if limit is not None)
-        end_ids = self.tokenizer.end_ids
-        self._check_biases(prepared.options.sampling)
+        ends, options = self.tokenizer.end_ids, prepared.options
+        self._check_tokens(dict(options.sampling.logit_bias), "logit_bias")
+        self._check_tokens(options.stop_tokens, "stop_token_ids")
         requests = [
             GenerationRequest(
                 tokens,
-                prepared.options.sampling_of(choice),
+                options.sampling_of(choice),
                 max_tokens,
-                end_ids,
+                options.stop_tokens if options.ignores_ends else ends | options.stop_tokens,
                 prepared.grammar,
-                scores_prompt=prepared.echo is not None and prepared.options.logprobs is not None,
+                scores_prompt=prepared.echo is not None and options.logprobs is not None,
+                min_tokens=options.min_tokens,
+                barred_ids=ends if options.ignores_ends else frozenset(),
             )
             for tokens in prepared.tokens
-            for choice in range(prepared.options.choices)
+            for choice in range(options.choices)
         ]
         try:
             return ChoiceStream(self.engine, requests, prepared)
