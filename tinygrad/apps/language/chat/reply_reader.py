@@ -107,8 +107,8 @@ class BegunReply:
 
         A content continues what follows reasoning, unless it begins with reasoning itself.
 
-        >>> BegunReply.of_message("<think>", {"content": "I"}, str)
-        BegunReply(text='\n</think>\n\nI', thinking=False)
+        >>> BegunReply.of_message("<think>", {"content": "I"}, str).text.split()
+        ['</think>', 'I']
         """
         opened = prompt.rstrip().endswith(THINK)
         opening = "" if opened else f"{THINK}\n"
