@@ -148,6 +148,16 @@ def test_a_template_that_tests_for_no_content_shows_calls(content: Any) -> None:
     assert template(DEEPSEEK).render(messages) == '<call>function<sep>f\n{"a":1}<said>x'
 
 
+def test_a_call_beside_a_text_is_shown_by_a_template_that_shows_one_or_the_other() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+    messages = normalize_messages(
+        [USER, {"role": "assistant", "content": "x", "tool_calls": [call]}]
+    )
+    assert template(DEEPSEEK).render(messages) == '<said>x<call>function<sep>f\n{"a":1}'
+    both = "{% for m in messages %}{{ m.content }}{{ '!' if m.tool_calls }}/{% endfor %}"
+    assert template(both).render(messages) == "Hi/x!/"
+
+
 # ---- tools ----
 
 TOOL = {"type": "function", "function": {"name": "add<|im_end|>", "parameters": {}}}

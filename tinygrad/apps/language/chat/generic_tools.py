@@ -67,9 +67,9 @@ def tool_messages_as_text(messages: Sequence[Message]) -> list[Message]:
     found: list[Message] = []
     after_result = False
     for message in messages:
-        is_result = message["role"] == "tool"
+        is_result = message.get("role") == "tool"
         plain = _result_as_text(message) if is_result else _calls_as_text(message)
-        if after_result and plain["role"] == "user":
+        if after_result and plain.get("role") == "user":
             found[-1] = {"role": "user", "content": f"{found[-1]['content']}\n{plain['content']}"}
         else:
             found.append(plain)
@@ -82,10 +82,12 @@ def _result_as_text(message: Message) -> Message:
 
 
 def _calls_as_text(message: Message) -> Message:
-    calls = [_call_as_text(call["function"]) for call in message.get("tool_calls", ())]
-    parts = [message["content"], *calls] if message["content"] else calls
+    calls = [_call_as_text(call["function"]) for call in message.get("tool_calls") or ()]
+    if not calls:
+        return message
+    parts = [message["content"], *calls] if message.get("content") else calls
     plain = {name: value for name, value in message.items() if name != "tool_calls"}
-    return {**plain, "content": "\n".join(parts)} if calls else message
+    return {**plain, "content": "\n".join(parts)}
 
 
 def _call_as_text(function: Mapping[str, Any]) -> str:

@@ -32,6 +32,8 @@ TEMPLATE_KEY = "tokenizer.chat_template"
 # another template, for conversations with tools
 TOOL_TEMPLATE_KEY = "tokenizer.chat_template.tool_use"
 
+# the name of a tool that no message has
+PROBE = "probe_of_calls"
 # templates for files without one, by a control token of their vocabulary
 CHATML = """{% for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}<|im_end|>
@@ -113,9 +115,10 @@ class ChatTemplate:
         self.source = source
         self._tool_source = tool_source or source
         self._tokenizer = tokenizer
-        self._template = _compile(source)
-        self._tool_template = _compile(self._tool_source) if tool_source else self._template
+        self._compiled = {text: _compile(text) for text in (source, self._tool_source)}
         self._knows_tools = "tools" in _variables(self._tool_source)
+        # by source, once it is known
+        self._drops_calls: dict[str, bool] = {}
 
     @classmethod
     def from_gguf_kv(cls, kv: Mapping[str, Any], tokenizer: SimpleTokenizer) -> ChatTemplate:
@@ -158,12 +161,34 @@ class ChatTemplate:
         variables["add_generation_prompt"] = add_generation_prompt
         if tools and not self._knows_tools:
             return self._render_described(tool_messages_as_text(messages), tools, variables)
-        template, source = self._template, self.source
-        if tools:
-            template, source = self._tool_template, self._tool_source
+        source = self._tool_source if tools else self.source
         if "tool_calls" not in source:
             messages = tool_messages_as_text(messages)
-        return self._render(template, messages, tools, variables)
+        elif any(map(_has_calls_beside_text, messages)) and self._drops_calls_beside_text(source):
+            messages = _with_calls_apart(messages)
+        return self._render(source, messages, tools, variables)
+
+    def _drops_calls_beside_text(self, source: str) -> bool:
+        """Whether a template shows tool calls only of messages without a content."""
+        if source not in self._drops_calls:
+            apart, beside = (self._shows_call(source, content) for content in (NoText(), "text"))
+            self._drops_calls[source] = apart and not beside
+        return self._drops_calls[source]
+
+    def _shows_call(self, source: str, content: str) -> bool:
+        """Whether a template shows the call in a message with a content."""
+        # some templates want ids of nine characters
+        function = {"name": PROBE, "arguments": CallArguments({}, "{}")}
+        call = {"id": "probe0000", "type": "function", "function": function}
+        messages: list[Message] = [
+            {"role": "user", "content": "text"},
+            {"role": "assistant", "content": content, "tool_calls": [call]},
+            {"role": "tool", "content": "text", "tool_call_id": call["id"]},
+        ]
+        try:
+            return PROBE in self._render(source, messages, None, {"add_generation_prompt": True})
+        except ChatError:
+            return False
 
     def _render_described(
         self, messages: Sequence[Message], tools: Sequence[Message], variables: Mapping[str, Any]
@@ -173,7 +198,7 @@ class ChatTemplate:
         error = ChatError("this model does not support tools: its chat template shows none")
         for placed in (with_system_text, with_user_text):
             try:
-                prompt = self._render(self._template, placed(messages, text), None, variables)
+                prompt = self._render(self.source, placed(messages, text), None, variables)
             except ChatError as rejected:
                 error = rejected
                 continue
@@ -183,7 +208,7 @@ class ChatTemplate:
 
     def _render(
         self,
-        template: Callable[..., str],
+        source: str,
         messages: Sequence[Message],
         tools: Sequence[Message] | None,
         variables: Mapping[str, Any],
@@ -201,7 +226,7 @@ class ChatTemplate:
             "strftime_now": _now,
         }
         try:
-            return template(**(self._plain(variables) | known))
+            return self._compiled[source](**(self._plain(variables) | known))
         except ChatError:
             raise
         except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
@@ -259,6 +284,21 @@ def split_begun_reply(
     if before and last["role"] == "assistant" and not last.get("tool_calls"):
         return before, last
     return messages, {"role": "assistant", "content": ""}
+
+
+def _has_calls_beside_text(message: Message) -> bool:
+    return bool(message.get("content") and message.get("tool_calls"))
+
+
+def _with_calls_apart(messages: Sequence[Message]) -> list[Message]:
+    """Messages whose tool calls are in messages without a content."""
+    found: list[Message] = []
+    for message in messages:
+        if _has_calls_beside_text(message):
+            found.append({name: one for name, one in message.items() if name != "tool_calls"})
+            message = {**message, "content": NoText()}
+        found.append(message)
+    return found
 
 
 def _normalize_message(message: Message) -> dict[str, Any]:

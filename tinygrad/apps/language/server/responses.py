@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import string
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from tinygrad.apps.language.tokenizer.tokenizer import SimpleTokenizer, TextStre
 
 Json = dict[str, Any]
 
+ID_CHARACTERS = string.ascii_letters + string.digits
 # JSON has no infinity
 MIN_LOGPROB = -9999.0
 
@@ -299,7 +301,8 @@ class CompletionResponse(ApiResponse):
 
 def _call_json(call: ToolCall) -> Json:
     return {
-        "id": f"call_{secrets.token_hex(12)}",
+        # templates of Mistral take ids of nine letters and digits alone
+        "id": "".join(secrets.choice(ID_CHARACTERS) for _ in range(9)),
         "type": "function",
         "function": {"name": call.name, "arguments": call.arguments},
     }
