@@ -120,28 +120,22 @@ def test_a_length_ends_a_reply(client: Any) -> None:
     assert answer.choices[0].finish_reason == "length"
 
 
-@pytest.mark.parametrize(
-    ("fields", "text", "reason"),
-    [
-        ({}, "ab", "stop"),
-        ({"min_tokens": 2}, "ab", "stop"),
-        # the other tokens are equally likely, and the first is token 0
-        ({"min_tokens": 4}, "ab\0\0", "stop"),
-        ({"ignore_eos": True, "max_tokens": 5}, "ab\0\0\0", "length"),
-        ({"stop_token_ids": [98]}, "a", "stop"),
-        ({"stop_token_ids": [98], "ignore_eos": True}, "a", "stop"),
-        ({"min_tokens": 3, "stop_token_ids": [98]}, "a\0\0", "stop"),
-    ],
-)
-def test_a_request_says_which_tokens_end_a_reply(
-    fields: dict[str, Any], text: str, reason: str
-) -> None:
+def test_a_request_says_which_tokens_end_a_reply() -> None:
     with served(FakeModel(always_replies("ab"))) as site:
         create = site.client().chat.completions.create
-        choice = create(model="fake", messages=[USER], extra_body=fields).choices[0]
-        assert (choice.message.content, choice.finish_reason) == (text, reason)
-        for name in ("stop_token_ids", "logit_bias"):
-            value = [259] if name == "stop_token_ids" else {"259": 1}
+        for fields, text, reason in (
+            ({}, "ab", "stop"),
+            ({"min_tokens": 2}, "ab", "stop"),
+            # the other tokens are equally likely, and the first is token 0
+            ({"min_tokens": 4}, "ab\0\0", "stop"),
+            ({"ignore_eos": True, "max_tokens": 5}, "ab\0\0\0", "length"),
+            ({"stop_token_ids": [98]}, "a", "stop"),
+            ({"stop_token_ids": [98], "ignore_eos": True}, "a", "stop"),
+            ({"min_tokens": 3, "stop_token_ids": [98]}, "a\0\0", "stop"),
+        ):
+            choice = create(model="fake", messages=[USER], extra_body=fields).choices[0]
+            assert (choice.message.content, choice.finish_reason) == (text, reason)
+        for name, value in (("stop_token_ids", [259]), ("logit_bias", {"259": 1})):
             with pytest.raises(openai.BadRequestError, match=f"259 in {name} is not a token"):
                 create(model="fake", messages=[USER], extra_body={name: value})
 
@@ -210,27 +204,27 @@ def test_logprobs_of_a_text(client: Any) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("prompt", ["é|", [0xC3, 0x7C, 256, 0xC3]])
-def test_logprobs_name_bytes_and_have_their_place_in_the_text(stream: bool, prompt: Any) -> None:
-    read = prompt if isinstance(prompt, list) else list(prompt.encode())
+def test_logprobs_name_bytes_and_have_their_place_in_the_text(stream: bool) -> None:
+    read: list[int] = []
+
     # the script is read after the first token
     with served(FakeModel(lambda tokens: [*read[1:], *"é日a\n".encode()])) as site:
-        answer = site.client().completions.create(
-            model="fake", prompt=prompt, echo=True, logprobs=5, stream=stream
-        )
-        found = [chunk.choices[0] for chunk in answer] if stream else answer.choices
-        text = "".join(one.text for one in found)
-        names = [name for one in found for name in one.logprobs.tokens]
-        tops = [top for one in found for top in one.logprobs.top_logprobs]
-        offsets = [place for one in found for place in one.logprobs.text_offset]
-    reply = text.index("é日a\n")
-    expected = [reply] * 2 + [reply + 1] * 3 + [reply + 2, reply + 3]
-    assert offsets[-7:] == expected
-    assert offsets[:-7] == ([0, 0, 1] if prompt == "é|" else [0, 0, 2, 14])
-    assert names[-7:] == [*(f"bytes:\\x{byte:02x}" for byte in "é日".encode()), "a", "\n"]
-    for name, top in list(zip(names, tops, strict=True))[-6:]:
-        # one of five tokens stands out, and all five are there
-        assert (len(top), max(top, key=top.__getitem__)) == (5, name)
+        for prompt, places in (("é|", [0, 0, 1]), ([0xC3, 0x7C, 256, 0xC3], [0, 0, 2, 14])):
+            read[:] = prompt if isinstance(prompt, list) else prompt.encode()
+            answer = site.client().completions.create(
+                model="fake", prompt=prompt, echo=True, logprobs=5, stream=stream
+            )
+            found = [chunk.choices[0] for chunk in answer] if stream else answer.choices
+            text = "".join(one.text for one in found)
+            names = [name for one in found for name in one.logprobs.tokens]
+            tops = [top for one in found for top in one.logprobs.top_logprobs]
+            reply = text.index("é日a\n")
+            places += [reply] * 2 + [reply + 1] * 3 + [reply + 2, reply + 3]
+            assert [place for one in found for place in one.logprobs.text_offset] == places
+            assert names[-7:] == [*(f"bytes:\\x{one:02x}" for one in "é日".encode()), "a", "\n"]
+            for name, top in list(zip(names, tops, strict=True))[-6:]:
+                # one of five tokens stands out, and all five are there
+                assert (len(top), max(top, key=top.__getitem__)) == (5, name)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -384,18 +378,7 @@ def test_a_required_tool_is_called(way: str, start: str, reply: str) -> None:
 REASONING = "{{ messages[0].content + '<think>\n' }}"
 
 
-@pytest.mark.parametrize(
-    ("begun", "read"),
-    [
-        ({"content": "It is"}, "<think>\n\n</think>\n\nIt is"),
-        ({"content": "It is", "reasoning_content": "Hm"}, "<think>\nHm\n</think>\n\nIt is"),
-        ({"content": "<think>Hm</think>It is"}, "<think>\nHm</think>It is"),
-        ({"content": "Hm</think>It is"}, "<think>\nHm</think>It is"),
-    ],
-)
-def test_a_begun_reply_follows_the_reasoning_that_a_template_opens(
-    begun: dict[str, str], read: str
-) -> None:
+def test_a_begun_reply_follows_the_reasoning_that_a_template_opens() -> None:
     prompts: list[str] = []
 
     def script(tokens: list[int]) -> list[int]:
@@ -403,24 +386,28 @@ def test_a_begun_reply_follows_the_reasoning_that_a_template_opens(
         return tokenizer().encode(" <think> blue")
 
     with served(FakeModel(script), REASONING) as site:
-        messages = [USER, {"role": "assistant", **begun}]
-        create = site.client().chat.completions.create
-        message = create(model="fake", messages=messages).choices[0].message
-    assert message.content == " <think> blue"
-    assert not hasattr(message, "reasoning_content")
-    assert prompts == [f"Hi{read}"]
+        for begun, read in (
+            ({"content": "It is"}, "<think>\n\n</think>\n\nIt is"),
+            ({"content": "It is", "reasoning_content": "Hm"}, "<think>\nHm\n</think>\n\nIt is"),
+            ({"content": "<think>Hm</think>It is"}, "<think>\nHm</think>It is"),
+            ({"content": "Hm</think>It is"}, "<think>\nHm</think>It is"),
+        ):
+            messages = [USER, {"role": "assistant", **begun}]
+            create = site.client().chat.completions.create
+            message = create(model="fake", messages=messages).choices[0].message
+            assert message.content == " <think> blue"
+            assert not hasattr(message, "reasoning_content")
+            assert prompts.pop() == f"Hi{read}"
 
 
 @pytest.mark.parametrize("template", [REASONING, "{{ messages[0].content }}"])
-@pytest.mark.parametrize(
-    "form", [{"reasoning_content": "Hm", "content": ""}, {"content": "<think>Hm"}]
-)
-def test_begun_reasoning_is_continued(template: str, form: dict[str, str]) -> None:
+def test_begun_reasoning_is_continued(template: str) -> None:
     with served(FakeModel(always_replies(", yes\n</think>\n\nblue")), template) as site:
-        messages = [USER, {"role": "assistant", **form}]
-        create = site.client().chat.completions.create
-        message = create(model="fake", messages=messages).choices[0].message
-    assert (message.reasoning_content, message.content) == (", yes", "blue")
+        for form in ({"reasoning_content": "Hm", "content": ""}, {"content": "<think>Hm"}):
+            messages = [USER, {"role": "assistant", **form}]
+            create = site.client().chat.completions.create
+            message = create(model="fake", messages=messages).choices[0].message
+            assert (message.reasoning_content, message.content) == (", yes", "blue")
 
 
 @pytest.mark.parametrize("choice", ["auto", "required"])
