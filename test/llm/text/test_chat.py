@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -282,6 +283,8 @@ def parsed(text: str, size: int, **options: Any) -> tuple[str, str, list[ToolCal
         ('[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}] done', (" done", "", [F])),
         ('[TOOL_CALLS]f[CALL_ID]123456789[ARGS]{"a": 1}\ndone', ("done", "", [F])),
         ("[TOOL_CALLS][]", ("[TOOL_CALLS][]", "", [])),
+        ('<tool_call>{"name": "f", "arguments": null}</tool_call>',
+         ("", "", [ToolCall("f", "{}")])),
         (f"<tool_call>{F_OBJECT}\n{HERMES}", ("", "", [F, F])),
         (f"<tool_call>{F_OBJECT}, {F_OBJECT}</tool_call>", ("", "", [F, F])),
         (f"<tool_call>[{F_OBJECT}]", ("", "", [F])),
@@ -296,6 +299,27 @@ def parsed(text: str, size: int, **options: Any) -> tuple[str, str, list[ToolCal
 )  # fmt: skip
 def test_replies_are_parsed(text: str, expected: tuple[str, str, list[ToolCall]], size: int):
     assert parsed(text, size, tools=TOOLS, bare_json=True) == expected
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "<tool_call>{",
+        '<tool_call>{"',
+        "[TOOL_CALLS]f{",
+        "<tool_call><function=f>",
+        "<tool_call><function=f>x</function></tool_call>",
+        "<tool_call>[",
+        "</function> ",
+    ],
+)
+def test_replies_of_many_marks_take_no_quadratic_time(part: str) -> None:
+    started = time.process_time()
+    text = part * 5_000
+    content, _, calls = parsed(f"<tool_call><function=f>{text}", 50, tools=TOOLS)
+    assert (content, calls) == (f"<tool_call><function=f>{text}", [])
+    # reading all of it for each mark takes minutes
+    assert time.process_time() - started < 10
 
 
 MARKS = [*MARKERS, "</function>", "</parameter>", "<parameter=b>", '"', "\\", "}", "]", "{", "\n"]

@@ -25,6 +25,8 @@ from tinygrad.apps.language.chat.tool_calls import (
 )
 
 THINK, END_THINK = "<think>", "</think>"
+# calls inside of one another that the end of a reply cuts off are each read to that end
+MAX_CUT_OFF = 16
 # as models that reason write it
 CLOSE_REASONING = f"\n{END_THINK}\n\n"
 # control tokens in some vocabularies, which must be decoded as text to be found
@@ -66,12 +68,14 @@ class ReplyParser:
         is_begun: bool = False,
     ) -> None:
         self._tools = tools
-        self._call_openers = (CALL, MISTRAL, PYTHON_TAG) if tools else ()
+        self._call_openers: Sequence[str] = (CALL, MISTRAL, PYTHON_TAG) if tools else ()
         self._bare_json = bare_json and bool(tools)
         self._thinking = thinking
         # what reads the calls of the current part, and the text of their mark, if they are none
         self._reader: CallReader | None = None
         self._opening = ""
+        # the number of calls that the end of the reply cut off
+        self._cut_off = 0
         self._buffer = ""
         self._has_content = is_begun and not thinking
         self._fresh = thinking and not is_begun
@@ -123,6 +127,9 @@ class ReplyParser:
             return [Delta(call=call) for call in reader.calls]
         # the mark is content, and what follows it is read on
         self._has_content = True
+        self._cut_off += is_whole
+        if self._cut_off == MAX_CUT_OFF:
+            self._call_openers = ()
         return [Delta(content=self._opening)] if self._opening else []
 
     def _content(self) -> list[Delta] | None:

@@ -44,6 +44,8 @@ OUTSIDE, INSIDE = re.compile(r'["\[\]{}]'), re.compile(r'\\.|"', re.DOTALL)
 JSON_KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"} | {
     list: "array", dict: "object", type(None): "null"
 }  # fmt: skip
+# end marks that a function may have as text, each of which is tried
+MAX_REJECTED = 16
 # spellings of models that write Python
 PYTHON_WORDS = {"True": True, "False": False, "None": None}
 
@@ -74,6 +76,7 @@ class CallReader:
         self._value = _JsonEnd()
         # where the last call ends, and where the end of functions is looked for
         self._read = self._sought = 0
+        self._rejected = 0
 
     def end(self, text: str, is_whole: bool = False) -> int | None:
         """Where the calls end in the text after the mark; None if that takes more text.
@@ -124,7 +127,7 @@ class CallReader:
 
     def _call_of(self, item: dict[str, Any]) -> ToolCall:
         name = item["name"]
-        arguments = item.get("arguments", item.get("parameters", {}))
+        arguments = item.get("arguments", item.get("parameters")) or {}
         if isinstance(arguments, str):
             arguments = _decoded(arguments)
         # what may be the reply itself is a call only if it has all that a call has
@@ -150,20 +153,26 @@ class CallReader:
         if not _starts(text, start, FUNCTION):
             raise ValueError("neither an object nor a function")
         for mark in FUNCTIONS_END.finditer(text, max(start, self._sought)):
-            parts = NEXT_FUNCTION.split(text[start : mark.start()])
-            functions = [FUNCTION_PARTS.fullmatch(part) for part in parts]
-            if (mark[1] is None or is_whole) and all(functions):
-                try:
-                    self.calls = [self._function(*one.groups()) for one in functions if one]
-                except ValueError:
-                    continue
+            if mark[1] is not None and not is_whole:
+                break
+            try:
+                parts = NEXT_FUNCTION.split(text[start : mark.start()])
+                self.calls = list(map(self._function, parts))
                 return mark.end()
+            except ValueError:
+                self._sought, self._rejected = mark.end(), self._rejected + 1
+            if self._rejected == MAX_REJECTED:
+                raise ValueError("no function before any of the end marks")
         # the start of an end mark is looked at again
         last = text.rfind(END_FUNCTION, self._sought)
-        self._sought = last if last >= 0 else len(text) - len(END_FUNCTION)
+        self._sought = max(self._sought, last if last >= 0 else len(text) - len(END_FUNCTION))
         raise _IncompleteError
 
-    def _function(self, name: str, body: str) -> ToolCall:
+    def _function(self, text: str) -> ToolCall:
+        head = FUNCTION_PARTS.fullmatch(text)
+        if head is None:
+            raise ValueError("no name of a function")
+        name, body = head.groups()
         *parts, rest = PARAMETER_END.split(body)
         parameters = [PARAMETER.fullmatch(part) for part in parts]
         if rest or not all(parameters):
