@@ -128,6 +128,18 @@ def test_no_name_of_a_pattern_follows_the_last(
     assert "".join(one for one in ",}" if allowed[ord(one)]) == follows
 
 
+def test_properties_may_have_the_names_of_keywords() -> None:
+    properties = {"patternProperties": {"type": "integer"}}
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    state = Grammars(tokenizer(), VOCABULARY).of_schema(schema).start()
+    for character in '{"':
+        state.advance(ord(character))
+    assert state.allowed().nonzero()[0].tolist() == [ord("p")]
+    for character in 'patternProperties":1':
+        assert state.allowed()[ord(character)]
+        state.advance(ord(character))
+
+
 def test_a_dead_end_has_no_name_of_a_state_in_its_message() -> None:
     schema = {"type": "object", "patternProperties": {"^a[b]$": {"type": "null"}}}
     schema |= {"additionalProperties": False, "required": ["ab"]}

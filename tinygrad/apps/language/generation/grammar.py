@@ -197,15 +197,16 @@ def _with_named_patterns(schema: dict[str, Any]) -> dict[str, Any]:
     patterns, properties = schema.get("patternProperties"), schema.get("properties", {})
     if not isinstance(patterns, dict) or not isinstance(properties, dict):
         return schema
-    others, listed = {}, dict(properties)
-    for pattern, one in patterns.items():
-        literal = LITERAL_NAMES.fullmatch(pattern)
-        if literal is None:
-            others[pattern] = one
-            continue
-        for name in (literal[1] or literal[2]).split("|"):
+    literals = {pattern: LITERAL_NAMES.fullmatch(pattern) for pattern in patterns}
+    listed = dict(properties)
+    for pattern, literal in literals.items():
+        for name in (literal[1] or literal[2]).split("|") if literal else ():
+            one = patterns[pattern]
             listed[name] = {"allOf": [listed[name], one]} if name in listed else one
-    return {**schema, "properties": listed, "patternProperties": others}
+    others = {pattern: one for pattern, one in patterns.items() if not literals[pattern]}
+    # the object may also be one of properties that have the names of keywords
+    found = {"properties": listed, "patternProperties": others}
+    return schema if len(others) == len(patterns) else {**schema, **found}
 
 
 def _error(matcher: LLMatcher) -> str:
