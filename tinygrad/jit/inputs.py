@@ -22,7 +22,12 @@ from tinygrad.helpers import all_int
 from tinygrad.jit.containers import leaves
 from tinygrad.jit.slices import ContiguousSlice, contiguous_slice
 from tinygrad.schedule.canonical import canonicalize
-from tinygrad.storage.aliases import has_own_memory, owns_memory, whole_tensor, whole_value
+from tinygrad.storage.aliases import (
+    has_own_memory,
+    is_written_in_place,
+    whole_tensor,
+    whole_value,
+)
 from tinygrad.storage.content import Content
 from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.live_tensors import Cell
@@ -188,7 +193,7 @@ class Inputs:
         copied, so that the inputs must be found again.
         """
         tensors = [self.memories[i].tensor for i in numbers if i < len(self.memories)]
-        borrowed = [x for x in tensors if x is not None and not owns_memory(x)]
+        borrowed = [x for x in tensors if x is not None and not is_written_in_place(x)]
         for x in borrowed:
             own_memory(x)
         return bool(borrowed)

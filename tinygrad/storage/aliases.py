@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from tinygrad.storage.gradients.grad_mode import Leaf
 from tinygrad.storage.live_tensors import TensorBase, cells_lock
-from tinygrad.storage.views import view_base, written_target
+from tinygrad.storage.views import is_whole_memory, view_base, written_target
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.slice_assign import ViewStep, update_view
@@ -78,6 +78,13 @@ def owns_memory(tensor: TensorBase) -> bool:
     """
     base = written_target(view_base(whole_value(tensor)))
     return tensor._own_cell().owns(base)
+
+
+def is_written_in_place(tensor: TensorBase) -> bool:
+    """Whether the value in memory that a tensor is a view of is all of that memory, so that it can
+    be written there, and the tensor may do so.
+    """
+    return is_whole_memory(whole_value(tensor)) and owns_memory(tensor)
 
 
 def is_leaf(tensor: TensorBase) -> bool:

@@ -21,7 +21,13 @@ from tinygrad.gradient import carry_over
 from tinygrad.schedule.canonical import BindingConflict
 from tinygrad.schedule.grouping.plan.order import OverwriteConflict
 from tinygrad.settings import STATE_POLICY, Context
-from tinygrad.storage.aliases import has_own_memory, set_whole, whole_tensor, whole_value
+from tinygrad.storage.aliases import (
+    has_own_memory,
+    is_written_in_place,
+    set_whole,
+    whole_tensor,
+    whole_value,
+)
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.gate import make_writable
 from tinygrad.storage.gradients.grad_mode import Leaf
@@ -264,7 +270,7 @@ def own_memory(tensor: TensorBase, for_outside: bool = False) -> None:
         store_constant(whole)
     realize_all((whole,))
     base = view_base(whole.uop)
-    if base.op is Ops.BUFFER and not tensor._own_cell().owns(base):
+    if base.op is Ops.BUFFER and not is_written_in_place(tensor):
         set_whole(whole, in_own_memory(whole.uop))
         realize_all((whole,))
         base = view_base(whole.uop)

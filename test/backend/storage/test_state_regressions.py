@@ -603,6 +603,25 @@ see(w.numpy())
 """,
 }
 LAZY_ARGUMENTS = {
+    "a view of a result, then an equal value of that, then the view": """
+t = Tensor([[7, -4], [0, 8], [0, 1]]).realize()
+@TinyJit
+def f(x):
+    x += 1
+    return x
+k = f(t[1:2])
+m = f(k)
+y = m * 1
+n = f(y)
+f(k)
+see(k.numpy())
+see(t.numpy())
+see(n.numpy())
+n = f(y)
+n = f(m)
+see(t.numpy())
+see(y.numpy())
+""",
     "a write that the captured call realizes, then its result": """
 x = Tensor([1, -1]).realize()
 t = Tensor([3, 4]).realize()
