@@ -1,6 +1,7 @@
 """Memory-bound operations on (4096, 4096): along rows, along columns, matrix-vector products; those
 of rows on (1024, 1024); copies of bfloat16, whose vectors AVX2 does not mask, and what rounds and
-selects it; and cumulative reductions, also of rows whose length no power of two divides.
+selects it; cumulative reductions, also of rows whose length no power of two divides; and a step of
+an embedding by gradient descent, which touches the rows of a batch.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from test.benchmark.measure import Benchmark, jitted_ms, random_tensors, torch_ms
+from test.benchmark.measure import Benchmark, jitted_ms, median_ms, random_tensors, torch_ms
 from tinygrad import Tensor, dtypes
 from tinygrad.dtype import DType
+from tinygrad.nn.optim import SGD
 
 SHAPE = (4096, 4096)
 SMALL_SHAPE = (1024, 1024)
@@ -97,6 +99,36 @@ def theirs(name: str, shape: tuple[int, ...], dtype: DType) -> float:
     return torch_ms(OPERATIONS[name][1], shape, dtype="bfloat16" if is_narrow else "float32")
 
 
+def embedding_step(rows: int, batch: int) -> float:
+    """The time of a step of gradient descent of an embedding with rows of 64 elements."""
+    (weight,) = random_tensors((rows, 64))
+    optimizer = SGD([weight], lr=0.1)
+    index = Tensor.randint(batch, high=rows).realize()
+
+    @Tensor.train()
+    def step(index: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = weight[index].square().sum().backward()
+        return loss.realize(*optimizer.schedule_step())
+
+    return jitted_ms(step, index)
+
+
+def torch_embedding_step(rows: int, batch: int) -> float:
+    import torch
+
+    layer = torch.nn.Embedding(rows, 64, sparse=True)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    index = torch.randint(rows, (batch,))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        layer(index).square().sum().backward()
+        optimizer.step()
+
+    return median_ms(step)
+
+
 SCANS = ("cumsum", "logcumsumexp")
 COPIES = ("pad columns", "concatenate columns")
 OF_BFLOAT16 = (*COPIES, "absolute value", "round", "copysign", "maximum of all")
@@ -115,3 +147,11 @@ BENCHMARKS = [
     )
     for name, shape, dtype in CASES
 ]
+BENCHMARKS.append(
+    Benchmark(
+        "step of an embedding",
+        partial(embedding_step, 1_000_000, 8192),
+        partial(torch_embedding_step, 1_000_000, 8192),
+        small=partial(embedding_step, 1000, 8),
+    )
+)

@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+from tinygrad.helpers import all_int, prod
 from tinygrad.settings import STATE_POLICY
 from tinygrad.sharding import Sharding
 from tinygrad.storage.dependents import dependents
 from tinygrad.storage.gradients.partial_gradients import keeps_partial_gradients
 from tinygrad.storage.live_tensors import Cell, TensorBase, live_tensors
 from tinygrad.storage.views import movement_base, view_base
-from tinygrad.uop import Ops
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
 _WRITES = frozenset({Ops.ASSIGN, Ops.CUSTOM_KERNEL})
@@ -103,7 +104,24 @@ def _readers_of_older(latest: dict[UOp, UOp], known: Collection[UOp]) -> list[UO
     # everything below a latest assignment is as old as that assignment needs it
     reads_old: dict[UOp, bool] = dict.fromkeys(latest.values(), False)
     found = dict.fromkeys(find_readers(latest, known))
-    return [node for node in found if _reads_older(node, latest, reads_old)]
+    older = [node for node in found if _reads_older(node, latest, reads_old)]
+    return [x for node in older for x in _stored_for(node)]
+
+
+def _stored_for(node: UOp) -> tuple[UOp, ...]:
+    """What to store so that a value needs no older content: the value, or the sources of a scatter
+    of few rows, as of the gradient of an embedding, which then stays lazy.
+    """
+    scatter = node
+    while scatter.op is Ops.DETACH:
+        scatter = scatter.src[0]
+    if scatter.op not in GroupOp.Scatter or not all_int(node.shape):
+        return (node,)
+    return scatter.src if sum(map(_size, scatter.src)) <= _size(node) // 2 else (node,)
+
+
+def _size(node: UOp) -> int:
+    return prod(d if isinstance(d, int) else int(d.vmax) for d in node.shape) * node.dtype.itemsize
 
 
 def _is_alias_of(holder: TensorBase | Cell, memory: Collection[UOp]) -> bool:

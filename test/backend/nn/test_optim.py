@@ -647,3 +647,34 @@ def test_steps_under_the_jit_equal_those_without():
         return [param.numpy() for param in params]
 
     assert_all_close(train(TinyJit), train(lambda function: function))
+
+
+@pytest.mark.parametrize("wrap", [lambda function: function, TinyJit])
+def test_a_step_of_an_embedding_touches_the_rows_of_the_batch_alone(wrap: Any) -> None:
+    random = np.random.default_rng(0)
+    table = random.standard_normal((5000, 8)).astype(np.float32)
+    w = Tensor(table)
+    optimizer = SGD([w], lr=0.1)
+    scales = Tensor(random.standard_normal((4, 1)).astype(np.float32)).realize()
+
+    @wrap
+    @Tensor.train()
+    def step(index: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = (w[index] * scales).square().sum().backward()
+        return loss.realize(*optimizer.schedule_step())
+
+    expected = table.astype(np.float64)
+    for count in range(4):
+        numbers = np.array([count, 7, 7, 4999])
+        GlobalCounters.reset()
+        step(Tensor(numbers).realize())
+        assert GlobalCounters.global_mem < table.nbytes / 10
+        gradient = np.zeros_like(expected)
+        factors = 2 * scales.numpy().astype(np.float64) ** 2
+        np.add.at(gradient, numbers, expected[numbers] * factors)
+        expected -= 0.1 * gradient
+        np.testing.assert_allclose(w.numpy(), expected, rtol=1e-5, atol=1e-6)
+    # the gradient stays lazy until somebody reads it
+    assert w.grad is not None
+    np.testing.assert_allclose(w.grad.numpy(), gradient, rtol=1e-5, atol=1e-6)

@@ -525,3 +525,49 @@ def test_results_take_the_memory_of_arguments_that_nothing_else_reads() -> None:
     assert stored(kept, both) == 2
     np.testing.assert_allclose(kept.numpy(), values * 4, rtol=1e-6)
     np.testing.assert_allclose(both.numpy(), values * 8, rtol=1e-6)
+
+
+# ---- rows that are added in place ----
+
+
+def added_rows(values: Any, index: Any, rows: int) -> Any:
+    """A table of zeros to which values were added by row; numbers out of range are dropped."""
+    if isinstance(values, Tensor):
+        return values._derive(values.uop.scatter_add(index.uop, rows))
+    table = np.zeros((rows, *values.shape[1:]), np.float64)
+    inside = (index >= 0) & (index < rows)
+    np.add.at(table, index[inside], values[inside])
+    return table
+
+
+ROWS_ADDED: dict[str, tuple[Callable[[Any, Any, Any], Any], bool]] = {
+    "rows": (lambda w, v, i: w + added_rows(v, i, 20), True),
+    "scaled rows first": (lambda w, v, i: added_rows(v, i, 20) * 2.5 + w, True),
+    "rows and a rate from the table": (lambda w, v, i: w - added_rows(v, i, 20) * w[0, 0], False),
+    "rows of the table": (lambda w, v, i: w - added_rows(w[2:7], i, 20), False),
+    "rows twice": (lambda w, v, i: w + added_rows(v, i, 20) * (added_rows(v, i, 20)[3, 0]), False),
+    "rows for each column": (lambda w, v, i: w + added_rows(v, i, 20) * v[0], False),
+}
+
+
+@pytest.mark.parametrize("name", ROWS_ADDED)
+def test_an_assignment_that_adds_rows_equals_the_sum(name: str) -> None:
+    function, is_one_kernel = ROWS_ADDED[name]
+    w, v, numbers = tensor(20, 5), tensor(5, 5, seed=1), np.array([1, 1, 3, 25, -4])
+    index = Tensor(numbers).realize()
+    before, rows = (x.numpy().astype(np.float64) for x in (w, v))
+    GlobalCounters.reset()
+    w.assign(function(w, v, index)).realize()
+    assert not is_one_kernel or GlobalCounters.kernel_count == 1
+    np.testing.assert_allclose(w.numpy(), function(before, rows, numbers), rtol=1e-5, atol=1e-6)
+
+
+def test_tables_that_add_rows_of_each_other_read_both_as_they_were() -> None:
+    v, w, numbers = tensor(20, 5), tensor(20, 5, seed=1), np.array([1, 1, 3, 19, 0])
+    index = Tensor(numbers).realize()
+    a, b = v.numpy(), w.numpy()
+    x, y = v + added_rows(w[2:7], index, 20), w + added_rows(v[2:7], index, 20)
+    Tensor.realize(v.assign(x), w.assign(y))
+    for found, own, other in ((v, a, b), (w, b, a)):
+        expected = own + added_rows(other[2:7], numbers, 20)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)

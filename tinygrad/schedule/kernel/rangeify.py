@@ -144,8 +144,10 @@ class _Rangeifier:
         if self.shares_reductions:
             self.taken.clear()
         target, value = node.src
-        if value.op in GroupOp.Scatter:
-            return self.store_scatter(target, value)
+        scatter = next((x for x in (value, *value.src) if x.op in GroupOp.Scatter), None)
+        if scatter is not None:
+            # into the identity of its reduction, or into what it is added to
+            return self.store_scatter(target, scatter)
         # outputs of equal shape share one loop nest
         if value.shape not in self.loops:
             self.loops[value.shape] = self.ranges(value.shape, AxisType.LOOP)

@@ -18,9 +18,10 @@ from contextvars import ContextVar
 from tinygrad.sharding import Sharding
 from tinygrad.storage.live_tensors import TensorBase, live_tensors
 from tinygrad.storage.views import is_in_memory, movement_base
-from tinygrad.uop import Ops
+from tinygrad.uop import GroupOp, Ops
 from tinygrad.uop.ops import UOp
 
+_OF_PARTS = frozenset({Ops.ALLREDUCE, *GroupOp.Scatter})
 # the number of blocks of `keep_partial_gradients` that are open
 _depth: ContextVar[int] = ContextVar("partial_gradient_depth", default=0)
 
@@ -58,14 +59,16 @@ def values_to_compute(tensors: Sequence[TensorBase]) -> list[UOp]:
 
 
 def is_stored_in_parts(tensor: TensorBase) -> bool:
-    """Whether the partial sums of a tensor are in memory, and their all-reduce is not."""
+    """Whether the partial sums of a tensor are in memory and their all-reduce is not; or its rows
+    are, and their scatter is not.
+    """
     parts = list(_split(tensor.uop))
-    reduced = [base for x in parts if (base := movement_base(x)).op is Ops.ALLREDUCE]
+    reduced = [base for x in parts if (base := movement_base(x)).op in _OF_PARTS]
     stored = [x for x in parts if is_in_memory(x)]
     return (
         bool(reduced)
         and len(reduced) + len(stored) == len(parts)
-        and all(is_in_memory(x.src[0]) for x in reduced)
+        and all(is_in_memory(source) for x in reduced for source in x.src)
     )
 
 

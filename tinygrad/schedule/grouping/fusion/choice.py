@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tinygrad.schedule.grouping.fusion.row_chains import RowChain
+from tinygrad.schedule.grouping.rewrite.add_rows import ADDED_IN_PLACE
 from tinygrad.schedule.grouping.softmax.chains import SoftmaxChain
 from tinygrad.schedule.storage_views import STORAGE, movement_base
 from tinygrad.uop import Ops
@@ -16,7 +17,9 @@ class Choice:
 
     def __init__(self, order: list[UOp], default_device: str | None) -> None:
         self.order, self.default_device = order, default_device
-        self.materialized: set[UOp] = {n for n in order if n.op in STORAGE}
+        self.materialized: set[UOp] = {
+            n for n in order if n.op in STORAGE and n.tag is not ADDED_IN_PLACE
+        }
         # never materialised: kernels compute them again, block by block
         self.recomputed: set[UOp] = set()
         # nodes of kernels whose threads share rows; no other reduction is fused into these

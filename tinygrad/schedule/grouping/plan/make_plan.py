@@ -17,6 +17,7 @@ from tinygrad.schedule.grouping.plan.order import OverwriteConflict, order_units
 from tinygrad.schedule.grouping.plan.rebase import rebase_params
 from tinygrad.schedule.grouping.plan.storage_map import StorageMap
 from tinygrad.schedule.grouping.plan.unit import Unit
+from tinygrad.schedule.grouping.rewrite.add_rows import with_scatters
 from tinygrad.schedule.grouping.softmax.chains import SoftmaxChain, find_softmax_chains
 from tinygrad.schedule.storage_views import below_reshapes
 from tinygrad.sharding import current_local_devices
@@ -36,14 +37,14 @@ def make_plan(sink: UOp, inputs: int, default_device: str) -> ExecutionPlan:
     taken = {x for chain in chains for x in (*chain.inside(), *chain.ends)}
     rows = find_row_chains(order, outputs, taken, default_device)
     chosen = choose_materialized(order, outputs, chains, rows, default_device)
-    chosen |= find_hazards(order, chosen)
+    chosen = with_scatters(chosen | find_hazards(order, chosen))
     storage, builder = _build_units(order, chosen, chains, inputs, default_device)
     try:
         ordered, dependencies = order_units(builder.units, builder.writer, storage)
     except OverwriteConflict as conflict:
         # what these units write is computed before any of them overwrites anything
         writes = {x for unit in conflict.units for x in unit.overwrites.values()}
-        chosen |= {below_reshapes(x.src[1]) for x in writes}
+        chosen = with_scatters(chosen | {below_reshapes(x.src[1]) for x in writes})
         storage, builder = _build_units(order, chosen, chains, inputs, default_device)
         ordered, dependencies = order_units(builder.units, builder.writer, storage)
     units = merge_kernels(ordered, dependencies, storage.devices)

@@ -12,6 +12,7 @@ from typing import cast
 from tinygrad.dtype import ConstType
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.renderer.target import Target
+from tinygrad.schedule.grouping.rewrite.add_rows import add_rows
 from tinygrad.schedule.grouping.rewrite.phases import split_phases
 from tinygrad.schedule.grouping.rewrite.preserve import PRESERVED
 from tinygrad.schedule.grouping.rewrite.split_product import split_of_product
@@ -204,6 +205,7 @@ def bitcast_to_view(node: UOp, x: UOp) -> UOp | None:
 rules = PatternMatcher(
     [
         (UPat(Ops.CONTIGUOUS, src=(UPat.var("x"),), name="node"), drop_redundant_contiguous),
+        (UPat(Ops.ASSIGN, name="node"), add_rows),
         (UPat(Ops.REDUCE_AXIS, name="node"), fold_empty_reduction),
         (UPat((Ops.PAD, Ops.UNWINDOW), name="node"), fold_padding_of_empty),
         (UPat(Ops.REDUCE_AXIS, src=(UPat(Ops.UNWINDOW, name="x"),), name="node"), split_phases),
