@@ -77,6 +77,7 @@ OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] =
     "copysign": (lambda x: x.copysign(x[0]), lambda x: x.copysign(x[0])),
     "maximum of all": (lambda x: x.max(), lambda x: x.max()),
     "cumsum": (lambda x: x.cumsum(1), lambda x: x.cumsum(1)),
+    "cumsum of columns": (lambda x: x.cumsum(0), lambda x: x.cumsum(0)),
     "logcumsumexp": (lambda x: x.logcumsumexp(1), lambda x: x.logcumsumexp(1)),
     "sum": (lambda x: x.sum(), lambda x: x.sum()),
     "sum of columns": (lambda x: x.sum(0), lambda x: x.sum(0)),

@@ -18,6 +18,7 @@ from test.backend.codegen.kernels import Build, Runner, buffer, flat_index, rand
 from test.devices import only_cpu
 from test.evaluator.kernel_graph import interpret
 from tinygrad.codegen import get_linear, get_program
+from tinygrad.codegen.analysis.identity import identity_element
 from tinygrad.codegen.lower.linearize import LoopOrderError, linearize
 from tinygrad.codegen.optimize import contraction
 from tinygrad.codegen.optimize.lanes import streaming
@@ -574,6 +575,35 @@ def test_a_transpose_is_blocked(shape: tuple[int, int]) -> None:
     arrays = {s: random_array(RNG, dtypes.float32, m * n) for s in (0, 1, 2)}
     runner = check(kernel, arrays, vector_bytes=WIDE_BYTES)
     assert any("transposed" in x for x in runner.program.applied) == (min(m, n) >= 16)
+
+
+@pytest.mark.parametrize("op", [Ops.ADD, Ops.MAX])
+@pytest.mark.parametrize("is_forward", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "size", "columns", "kind"),
+    [(3, 20, 70, "columns"), (5, 37, 1, "lanes"), (5, 64, 1, "lanes"), (19, 5, 1, "rows")],
+)
+def test_reductions_of_prefixes_are_running(
+    rows: int, size: int, columns: int, kind: str, is_forward: bool, op: Ops
+) -> None:
+    b = Build()
+    row, i, column = b.loops(rows, size, columns)
+    (k,) = b.reduces(size)
+    sizes = [rows, size, columns]
+    x = buffer(1, rows * size * columns).index(flat_index([row, k, column], sizes)).load()
+    nothing = identity_element(op, dtypes.float32)
+    is_left_out = i < k if is_forward else k < i
+    before = buffer(2, rows).index(row).load()
+    value = is_left_out.where(nothing, x).reduce(k, arg=op) + before
+    where = buffer(0, rows * size * columns).index(flat_index([row, i, column], sizes))
+    arrays = {
+        0: numpy.zeros(rows * size * columns, "f4"),
+        1: random_array(RNG, dtypes.float32, rows * size * columns),
+        2: random_array(RNG, dtypes.float32, rows),
+    }
+    kernel = sink(where.store(value, row, i, column))
+    applied = check(kernel, arrays, vector_bytes=WIDE_BYTES).program.applied
+    assert any(x.startswith("running") and kind in x for x in applied), applied
 
 
 @pytest.mark.parametrize("op", [Ops.ADD, Ops.MAX])

@@ -389,6 +389,20 @@ def test_cumsum(length: int) -> None:
         compare(x, function, function, function, atol=1e-5, gradient_atol=1e-4, second=length < 9)
 
 
+@pytest.mark.parametrize("shape", [(7, 16), (37, 48), (2, 40, 33), (2, 200, 20)], ids=str)
+def test_running_sums_of_rows_and_of_columns_and_their_gradients(shape: tuple[int, ...]) -> None:
+    x, weights = arrays([shape, shape], -1, 1)
+    for axis in range(len(shape)):
+        tensor = Tensor(x, requires_grad=True)
+        found = (tensor * 2).cumsum(axis)
+        (found * Tensor(weights)).sum().backward()
+        expected = np.cumsum(2 * x.astype(np.float64), axis)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-5)
+        later = np.flip(np.cumsum(np.flip(2 * weights.astype(np.float64), axis), axis), axis)
+        assert tensor.grad is not None
+        np.testing.assert_allclose(tensor.grad.numpy(), later, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("length", [1, 5, 200])
 def test_cumprod(length: int) -> None:
     function = lambda x: x.cumprod(1)  # noqa: E731

@@ -15,6 +15,7 @@ from dataclasses import replace
 from tinygrad.codegen.analysis.ranges import FreeRanges, RangeFactory, loops_of, with_loops
 from tinygrad.codegen.optimize.blocked_chain.online_softmax import tile_chain
 from tinygrad.codegen.optimize.chain.match import join_statistics, outermost_reduces
+from tinygrad.codegen.optimize.lanes.running import run_prefixes
 from tinygrad.codegen.optimize.lanes.streaming import stream_rows
 from tinygrad.codegen.optimize.lanes.vectorize import vectorize_nest
 from tinygrad.codegen.optimize.nest import Nest
@@ -50,6 +51,7 @@ STRATEGIES: tuple[Callable[[Nest], bool], ...] = (
     tile_chain,
     tile_matrix_product,
     tile_contraction,
+    run_prefixes,
     stream_rows,
     vectorize_and_parallelize,
 )

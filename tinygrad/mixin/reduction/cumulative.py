@@ -2,8 +2,9 @@
 
 Input: a tensor with n elements along the axis. Output: as many, each the reduction of all elements
 up to it. Long axes are scanned in blocks: within a block, each element is reduced from those
-before it; the blocks' totals are scanned alike and combined with it. n elements take about 32 n
-operations, or 16 n exponentials.
+before it; the blocks' totals are scanned alike and combined with it. n elements take about 64 n
+operations, or 16 n exponentials; a CPU needs 16 n, or 2 n along any axis but the last one
+(`codegen/optimize/lanes/running.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.reshard import reshard_like, reshard_scan_totals, shard_count
 
-BLOCK = 32
+BLOCK = 64
 # of exponentials, which cost more than another level of blocks
 LOGSUMEXP_BLOCK = 16
 # up to this length, one kernel that reduces all prefixes is faster
@@ -31,12 +32,13 @@ MAX_DIRECT_SCAN = 128
 
 @dataclass(frozen=True)
 class _Scan:
-    """An associative function, as functions of the last axis: reductions of each prefix and of all
-    elements, of which the axis is kept. `identity` is its identity element.
+    """An associative function, as functions of a tensor and an axis, counted from the last one:
+    reductions of each prefix and of all elements, of which the axis is kept. `identity` is its
+    identity element.
     """
 
-    prefixes: Callable[[Any], Any]
-    total: Callable[[Any], Any]
+    prefixes: Callable[[Any, int], Any]
+    total: Callable[[Any, int], Any]
     combine: Callable[[Any, Any], Any]
     identity: Any
     block: int = BLOCK
@@ -157,16 +159,19 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
             return x
         return x._scan_axis(dim, LOGSUMEXP)
 
-    def _logsumexp_of_prefixes(self) -> Self:
-        """The log-sum-exp of each prefix of the last axis by itself."""
-        n = self.shape[-1]
-        largest = self.detach()._scan(-1, Ops.MAX)
+    def _logsumexp_of_prefixes(self, axis: int) -> Self:
+        """The log-sum-exp of each prefix of an axis by itself."""
+        largest = self.detach()._scan(axis, Ops.MAX)
         # inf - inf is NaN
         largest = largest.isinf().where(0, largest)
-        before = self._triangle(n, n, 0)
-        shifted = self.unsqueeze(-2) - largest.unsqueeze(-1)
-        total = before.where(shifted, -float("inf")).exp().sum(-1)
+        shifted = self.unsqueeze(axis - 1) - largest.unsqueeze(axis)
+        total = self._prefix_mask(axis).where(shifted, -float("inf")).exp().sum(axis)
         return total.log() + largest
+
+    def _prefix_mask(self, axis: int) -> Self:
+        """For each element of an axis, those up to it, along an axis before that."""
+        n = self.shape[axis]
+        return self._triangle(n, n, 0).reshape(n, n, *(1 for _ in range(-axis - 1)))
 
     def _scan(self, axis: int, op: Ops) -> Self:
         dim = self._known_axis(axis, "a cumulative reduction")
@@ -175,10 +180,10 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         return self._scan_axis(dim, _scan_of(op, self.dtype))
 
     def _scan_axis(self, dim: int, scan: _Scan) -> Self:
-        x = self.transpose(dim, -1)
-        shards = shard_count(x.uop, x.ndim - 1)
-        found = x._scan_last(scan) if shards == 1 else x._scan_over_shards(shards, scan)
-        return found.transpose(dim, -1)
+        shards = shard_count(self.uop, dim)
+        if shards == 1:
+            return self._scan_blocks(scan, dim - self.ndim)
+        return self.transpose(dim, -1)._scan_over_shards(shards, scan).transpose(dim, -1)
 
     def _scan_over_shards(self, shards: int, scan: _Scan) -> Self:
         """A scan along a sharded last axis: each device scans its shard, and only the totals of the
@@ -186,48 +191,54 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
         """
         block = -(-self.shape[-1] // shards)
         others = (None,) * (self.ndim - 1)
-        x = self.pad_to(*others, shards * block).unflatten(-1, (shards, block))._scan_last(scan)
+        x = (
+            self.pad_to(*others, shards * block)
+            .unflatten(-1, (shards, block))
+            ._scan_blocks(scan, -1)
+        )
         totals = x._slice_axis(x.ndim - 1, block - 1, block).squeeze(-1)
         totals = totals._derive(reshard_scan_totals(totals.uop, x.ndim - 2))
-        before = totals._scan_last(scan)._shifted(scan)
+        before = totals._scan_blocks(scan, -1)._shifted(scan, -1)
         before = before._derive(reshard_like(before.uop, x.uop))
         joined: Self = scan.combine(x, before)
         return joined.flatten(-2).shrink_to(*others, self.shape[-1])
 
-    def _scan_last(self, scan: _Scan) -> Self:
-        n = int(self.shape[-1])
+    def _scan_blocks(self, scan: _Scan, axis: int) -> Self:
+        n = int(self.shape[axis])
         if n <= scan.max_direct:
-            direct: Self = scan.prefixes(self)
+            direct: Self = scan.prefixes(self, axis)
             return direct
         size = _block_size(n, scan.block)
-        others, blocks = (None,) * (self.ndim - 1), -(-n // size)
+        blocks = -(-n // size)
+        before, after = (None,) * (self.ndim + axis), (None,) * (-axis - 1)
         padded = self
         if blocks * size != n:
             # stored, as is the result below: elements of other rows are at other places in a block
-            padded = self.pad_to(*others, blocks * size)._stored()
-        x = padded.unflatten(-1, (blocks, size))
+            padded = self.pad_to(*before, blocks * size, *after)._stored()
+        x = padded.unflatten(axis, (blocks, size))
         # the padding past the end affects only elements that are cropped
-        before = scan.total(x).squeeze(-1)._scan_last(scan)._shifted(scan)
-        joined: Self = scan.combine(scan.prefixes(x), before).flatten(-2)
-        return joined if padded is self else joined._stored().shrink_to(*others, n)
+        totals = scan.total(x, axis).squeeze(axis)
+        earlier = totals._scan_blocks(scan, axis)._shifted(scan, axis)
+        joined: Self = scan.combine(scan.prefixes(x, axis), earlier).flatten(axis - 1, axis)
+        return joined if padded is self else joined._stored().shrink_to(*before, n, *after)
 
     def _stored(self) -> Self:
         return self._derive(self.uop.contiguous())
 
-    def _shifted(self, scan: _Scan) -> Self:
-        """The scan of all elements before each one, with a last axis of one element."""
-        return self.pad((1, -1), value=scan.identity).unsqueeze(-1)
+    def _shifted(self, scan: _Scan, axis: int) -> Self:
+        """The scan of all elements before each one, with an axis of one element after it."""
+        padding: list[Any] = [None] * self.ndim
+        padding[axis] = (1, -1)
+        return self.pad(tuple(padding), value=scan.identity).unsqueeze(axis)
 
-    def _direct_scan(self, op: Ops) -> Self:
+    def _direct_scan(self, op: Ops, axis: int) -> Self:
         """A scan that reduces each prefix by itself."""
-        n = self.shape[-1]
-        up_to = self._triangle(n, n, 0)
-        return (
-            up_to.where(self.unsqueeze(-2), _identity(op, self.dtype))._reduce_last(op).squeeze(-1)
-        )
+        nothing = _identity(op, self.dtype)
+        chosen = self._prefix_mask(axis).where(self.unsqueeze(axis - 1), nothing)
+        return chosen._reduce_axis(op, axis).squeeze(axis)
 
-    def _reduce_last(self, op: Ops) -> Self:
-        return self._derive(self._reduce(self.uop, op, -1, True))
+    def _reduce_axis(self, op: Ops, axis: int) -> Self:
+        return self._derive(self._reduce(self.uop, op, axis, True))
 
     def _combine(self, op: Ops, other: Self) -> Self:
         if op is Ops.MAX:
@@ -236,8 +247,8 @@ class CumulativeMixin(JoiningMixin, ReduceMixin):
 
 
 LOGSUMEXP = _Scan(
-    prefixes=lambda x: x._logsumexp_of_prefixes(),
-    total=lambda x: x.logsumexp(-1, keepdim=True),
+    prefixes=lambda x, axis: x._logsumexp_of_prefixes(axis),
+    total=lambda x, axis: x.logsumexp(axis, keepdim=True),
     combine=lambda x, y: x.logaddexp(y),
     identity=-float("inf"),
     block=LOGSUMEXP_BLOCK,
@@ -248,18 +259,19 @@ LOGSUMEXP = _Scan(
 def _scan_of(op: Ops, dtype: DType) -> _Scan:
     """The scan that reduces by `op`."""
     return _Scan(
-        prefixes=lambda x: x._direct_scan(op),
-        total=lambda x: x._reduce_last(op),
+        prefixes=lambda x, axis: x._direct_scan(op, axis),
+        total=lambda x, axis: x._reduce_axis(op, axis),
         combine=lambda x, y: x._combine(op, y),
         identity=_identity(op, dtype),
     )
 
 
 def _block_size(n: int, limit: int) -> int:
-    """The largest divisor of `n` from half of `limit` on, so that no block is padded; `limit` if
-    there is none.
+    """A divisor of `n`, so that no block is padded: the largest one up to `limit`, or one up to
+    twice that; `limit` if there is none.
     """
-    return next((x for x in range(limit, limit // 2 - 1, -1) if n % x == 0), limit)
+    sizes = (*range(limit, limit // 4 - 1, -1), *range(limit + 1, 2 * limit + 1))
+    return next((x for x in sizes if n % x == 0), limit)
 
 
 def _identity(op: Ops, dtype: DType) -> Any:
