@@ -3,7 +3,7 @@
 Input: a tensor with n elements along the axis. Output: as many, each the reduction of all elements
 up to it. Long axes are scanned in blocks: within a block, each element is reduced from those
 before it; the blocks' totals are scanned alike and combined with it. n elements take about 64 n
-operations, or 16 n exponentials; a CPU needs 16 n, or 2 n along any axis but the last one
+operations, or 10 n exponentials; a CPU needs 16 n, or 2 n along any axis but the last one
 (`codegen/optimize/lanes/running.py`).
 """
 
@@ -25,7 +25,7 @@ from tinygrad.uop.reshard import reshard_like, reshard_scan_totals, shard_count
 
 BLOCK = 64
 # of exponentials, which cost more than another level of blocks
-LOGSUMEXP_BLOCK = 16
+LOGSUMEXP_BLOCK = 4
 # up to this length, one kernel that reduces all prefixes is faster
 MAX_DIRECT_SCAN = 128
 
@@ -270,7 +270,7 @@ def _block_size(n: int, limit: int) -> int:
     """A divisor of `n`, so that no block is padded: the largest one up to `limit`, or one up to
     twice that; `limit` if there is none.
     """
-    sizes = (*range(limit, limit // 4 - 1, -1), *range(limit + 1, 2 * limit + 1))
+    sizes = (*range(limit, max(2, limit // 4) - 1, -1), *range(limit + 1, 2 * limit + 1))
     return next((x for x in sizes if n % x == 0), limit)
 
 
