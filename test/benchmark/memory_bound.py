@@ -58,6 +58,7 @@ def torch_pad_columns(x: Any) -> Any:
 
 OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
     "softmax": (lambda x: x.softmax(-1), lambda x: x.softmax(-1)),
+    "softmax of columns": (lambda x: x.softmax(0), lambda x: x.softmax(0)),
     "layernorm": (lambda x: x.layernorm(), torch_layernorm),
     "pad rows": (lambda x: x.pad(((2048, 2048), (0, 0))), torch_pad),
     "pad columns": (lambda x: x.pad((None, (1, 1))), torch_pad_columns),

@@ -376,6 +376,15 @@ def test_logsumexp_of_infinities() -> None:
     compare([x], lambda x: log_sum_exp(x, 1), lambda x: x.logsumexp(1), gradient=False)
 
 
+@pytest.mark.parametrize("columns", [512, 1100])
+def test_rounding_errors_of_long_columns_grow_with_the_root_of_their_length(columns: int) -> None:
+    # equal numbers, so that the errors of one accumulator would not average out
+    length = 20_000
+    x = Tensor(np.full((length, columns), 0.1, np.float32)).realize()
+    for found, number in ((x.sum(0), np.float32(0.1)), (x.sqrt().sum(0), np.sqrt(np.float32(0.1)))):
+        np.testing.assert_allclose(found.numpy(), length * float(number), rtol=3e-6)
+
+
 # ---- cumulative ops ----
 
 

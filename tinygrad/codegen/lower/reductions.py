@@ -14,7 +14,7 @@ import math
 from collections import Counter
 from typing import NamedTuple
 
-from tinygrad.codegen.analysis.identity import identity_element
+from tinygrad.codegen.analysis.identity import MAX_BLOCK, identity_element, steps_of_block
 from tinygrad.codegen.analysis.ranges import (
     FreeRanges,
     RangeFactory,
@@ -28,12 +28,7 @@ from tinygrad.helpers import ceildiv
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
-MIN_BLOCK = 64
-MAX_BLOCK = 128
-"""The minimum steps of a block of a long sum, about the square root of all of them, and the maximum
-steps of a sum that is one block.
-"""
-MAX_BLOCK_ACCUMULATORS = 4
+MAX_BLOCK_ACCUMULATORS = 8
 """More accumulators would need a register each for the sums of the blocks."""
 
 
@@ -122,10 +117,10 @@ class _ReduceLowering:
         axis = own[-1]
         if op is not Ops.ADD or not self.is_long_sum(value, own):
             return self.lower(op, value, own)
-        if extent(axis) <= MAX_BLOCK:
+        steps = steps_of_block(extent(axis))
+        if steps == extent(axis):
             block, others, term = axis, own[:-1], value
         else:
-            steps = max(MIN_BLOCK, 1 << extent(axis).bit_length() // 2)
             outer = self.factory.new(ceildiv(extent(axis), steps), AxisType.REDUCE)
             rest = extent(axis) - outer * steps
             size = steps if extent(axis) % steps == 0 else rest.minimum(steps)

@@ -5,13 +5,20 @@ in another page. After: a work item owns a slice of the columns and adds a few r
 scratch memory, so that its slice of a row is read as a whole before that of the next rows.
 
     for slice in grid: acc = 0; for rows: for column in slice: acc += sum over a few rows of value
+
+Of very many rows, blocks are added so, and their sums alike.
 """
 
 from __future__ import annotations
 
 from tinygrad.codegen.analysis.accesses import index_of
+from tinygrad.codegen.analysis.identity import steps_of_block
 from tinygrad.codegen.analysis.ranges import FreeRanges, extent, is_static, loops_of
-from tinygrad.codegen.optimize.lanes.vectorize import max_lanes
+from tinygrad.codegen.optimize.lanes.vectorize import (
+    MAX_ELEMENTARY_STEPS,
+    has_elementary,
+    max_lanes,
+)
 from tinygrad.codegen.optimize.nest import Nest
 from tinygrad.codegen.optimize.product.blocking import accumulate_in_memory
 from tinygrad.codegen.optimize.split import Fit
@@ -49,19 +56,33 @@ def stream_rows(nest: Nest) -> bool:
     rows, together = nest.split(row, step, AxisType.REDUCE, Fit.MASKED)
     assert vector is not None and rows is not None
     nest.set_kind(together, AxisType.TILE)
+    split = nest.split(rows, steps_of_block(extent(rows)), AxisType.REDUCE, Fit.BOUNDED)
+    blocks = [x for x in split if x is not None]
 
     store = nest.stores[0]
     grid = [r for r in loops_of(store) if r not in (vector, lane)]
     nest.reorder(store, [*grid, vector, lane])
     store = nest.stores[0]
-    reduce = next(u for u in store.toposort() if u.op is Ops.REDUCE)
-    summed = accumulate_in_memory(
-        store, reduce, [(reduce, [rows])], [vector, lane], nest.factory, SUMS
-    )
-    nest.root = nest.root.substitute({store: summed})
+    nest.root = nest.root.substitute({store: _accumulated(store, blocks, [vector, lane], nest)})
     nest.note(f"{step} rows of {width} columns at a time")
     nest.make_grid(grid)
     return True
+
+
+def _accumulated(store: UOp, blocks: list[UOp], outputs: list[UOp], nest: Nest) -> UOp:
+    """The store of a reduction, with sums in scratch memory over the first of the loops `blocks`,
+    of which each sums in scratch memory over the next ones.
+    """
+    reduce = next(u for u in store.toposort() if u.op is Ops.REDUCE)
+    outer, *rest = blocks
+    number = SUMS + len(rest)
+    parts = [(reduce, [outer])]
+    summed = accumulate_in_memory(store, reduce, parts, outputs, nest.factory, number)
+    if not rest:
+        return summed
+    update = next(u for u in summed.toposort() if u.op is Ops.STORE and outer in loops_of(u))
+    inside = _accumulated(update, rest, list(loops_of(update)[1:]), nest)
+    return summed.substitute({update: inside})
 
 
 def _columns_and_rows(nest: Nest) -> tuple[UOp, UOp, int] | None:
@@ -77,18 +98,21 @@ def _columns_and_rows(nest: Nest) -> tuple[UOp, UOp, int] | None:
         return None
     free = FreeRanges()
     loads = [u for u in value.toposort() if u.op is Ops.LOAD and column in free[u]]
-    if not loads or not all(_reads_long_rows(u, row, column, free) for u in loads):
+    of_rows = [u for u in loads if row in free[u]]
+    if not of_rows or not all(_is_long_row(u, row, free) for u in of_rows):
         return None
-    nbytes = extent(row) * extent(column) * loads[0].dtype.itemsize
+    if any(free.stride(index_of(u), column) != 1 for u in loads):
+        return None
+    nbytes = extent(row) * extent(column) * of_rows[0].dtype.itemsize
     if not is_static(row) or nbytes < MIN_ARRAY_BYTES:
         return None
-    step = next((n for n in ROWS_PER_STEP if extent(row) % n == 0 and extent(row) > n), None)
+    most = MAX_ELEMENTARY_STEPS if has_elementary(value) else ROWS_PER_STEP[0]
+    steps = (n for n in ROWS_PER_STEP if n <= most and extent(row) % n == 0 and extent(row) > n)
+    step = next(steps, None)
     return None if step is None else (column, row, step)
 
 
-def _reads_long_rows(load: UOp, row: UOp, column: UOp, free: FreeRanges) -> bool:
-    """Whether a load reads long rows, contiguous along `column`."""
-    index = index_of(load)
-    stride = free.stride(index, row)
-    long = stride is not None and abs(stride) * load.dtype.itemsize >= MIN_ROW_BYTES
-    return long and free.stride(index, column) == 1
+def _is_long_row(load: UOp, row: UOp, free: FreeRanges) -> bool:
+    """Whether the elements of a load in neighbouring rows are far from each other."""
+    stride = free.stride(index_of(load), row)
+    return stride is not None and abs(stride) * load.dtype.itemsize >= MIN_ROW_BYTES
