@@ -111,11 +111,9 @@ class SortingMixin(GatherMixin):
     def _selection_order(self, k: int, largest: bool) -> Self:
         """The indices of the `k` largest (or smallest) elements of the last axis, in order."""
         n = self.shape[-1]
-        keys = self._sort_keys().cast(dtypes.int64)
-        if self.dtype is dtypes.uint32:
-            keys = keys - (1 << 31)
         # unique keys: of equal values, the first has the largest key
-        keys = (keys if largest else -1 - keys) * (1 << 32) + (n - 1 - self._positions_along(n))
+        keys = self._packed_keys(self._sort_keys(), not largest)
+        keys = keys + (n - 1 - self._positions_along(n))
         if n >= MIN_BLOCKED_SELECTION and shard_count(self.uop, self.ndim - 1) == 1:
             # about as many blocks as elements of the selected ones
             block = 1 << (math.isqrt(n // k).bit_length() - 1)
@@ -159,17 +157,40 @@ class SortingMixin(GatherMixin):
         """The indices that sort the last axis, by a bitonic network."""
         n = int(self.shape[-1])
         stages = (n - 1).bit_length()
-        x = self._sort_keys()
-        last = dtypes.min(x.dtype) if descending else dtypes.max(x.dtype)
+        keys = self._sort_keys()
+        position = self._positions_along(n)
+        arrays: tuple[Self, ...]
+        if self.dtype.itemsize <= 4:
+            # one number, unique, of both
+            arrays = (self._packed_keys(keys, descending) + position,)
+        else:
+            keys = keys ^ -1 if descending else keys
+            arrays = (keys, position._broadcast_to(keys.shape))
         padding = (0, (1 << stages) - n)
-        values = x.pad(padding, value=last)
-        # padding has the highest indices, so it is sorted after equal values
-        order = self._positions_along(1 << stages)._broadcast_to(values.shape)
-        directions = values._stage_bits(stages)
+        # elements that are equal to the padding have lower indices
+        arrays = tuple(x.pad(padding, value=dtypes.max(x.dtype)) for x in arrays)
+        directions = arrays[0]._stage_bits(stages)
+        # whether an element is the second of its pair, and where the pairs of a block start
+        second = self.arange(2).reshape(2, 1).ne(0)
+        starts = [
+            self._positions_along(1 << (stages - step - 1)).cast(directions.dtype).reshape(-1, 1, 1)
+            * (2 << step)
+            for step in range(stages)
+        ]
         for stage in range(stages):
+            direction = directions[stage]
             for step in reversed(range(stage + 1)):
-                values, order = _exchange(values, order, directions[stage], step, descending)
-        return order.shrink_to(*(None for _ in self.shape[:-1]), n).cast(index_dtype(n))
+                is_descending = (starts[step] & direction).ne(0)
+                arrays = _exchange(arrays, second.ne(is_descending), step)
+        order: Self = arrays[-1].shrink_to(*(None for _ in self.shape[:-1]), n)
+        return (order % (1 << 32) if len(arrays) == 1 else order).cast(index_dtype(n))
+
+    def _packed_keys(self, keys: Self, descending: bool) -> Self:
+        """Keys of 32 bits, in the order to sort by, as the high bits of numbers of 64."""
+        wide = keys.cast(dtypes.int64)
+        if self.dtype is dtypes.uint32:
+            wide = wide - (1 << 31)
+        return (-1 - wide if descending else wide) * (1 << 32)
 
     def _stage_bits(self, stages: int) -> Self:
         """For each stage of a network, the number with bit `stage + 1` alone, in memory beside this
@@ -182,26 +203,19 @@ class SortingMixin(GatherMixin):
         return self._new((bits << numbers).uop.copy_to_device(device), False).contiguous()
 
 
-def _exchange(
-    values: Any, order: Any, direction: Any, step: int, descending: bool
-) -> tuple[Any, Any]:
-    """One step of the network: compare and exchange elements whose positions differ in bit `step`;
-    in descending order where the bit `direction` of the position is set.
+def _exchange(arrays: tuple[Any, ...], takes_later: Any, step: int) -> tuple[Any, ...]:
+    """One step of the network: compare elements whose positions differ in bit `step`, and exchange
+    them unless one that `takes_later` is after the other. They are compared by the first of
+    `arrays`, and those that are equal by the next one.
     """
-    shape = values.shape
-    count = int(shape[-1]) >> (step + 1)
-    cut = (*shape[:-1], count, 2, 1 << step)
-    v, o = values.reshape(cut), order.reshape(cut)
+    shape = arrays[0].shape
+    cut = (*shape[:-1], int(shape[-1]) >> (step + 1), 2, 1 << step)
     # each element next to its partner
-    pv, po = v.flip(-2), o.flip(-2)
-    comes_later = (v < pv) if descending else (pv < v)
-    after = comes_later | (v.eq(pv) & (po < o))
-    start = v._positions_along(count).reshape(count, 1, 1) * (2 << step)
-    is_descending = (start.cast(direction.dtype) & direction).ne(0)
-    second = v.arange(2).reshape(2, 1).ne(0)
-    # the first of a pair keeps the earlier element, unless the block is descending
-    swap = after.ne(second).ne(is_descending)
-    return (
-        swap.where(pv, v).reshape(shape).contiguous(),
-        swap.where(po, o).reshape(shape).contiguous(),
-    )
+    own = [x.reshape(cut) for x in arrays]
+    partner = [x.flip(-2) for x in own]
+    after = partner[-1] < own[-1]
+    for x, other in zip(own[-2::-1], partner[-2::-1], strict=True):
+        after = (other < x) | (x.eq(other) & after)
+    swap = after.ne(takes_later)
+    pairs = zip(own, partner, strict=True)
+    return tuple(swap.where(other, x).reshape(shape).contiguous() for x, other in pairs)
