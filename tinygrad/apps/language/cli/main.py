@@ -158,7 +158,7 @@ def _report_context(name: str, model: LanguageModel, is_default: bool) -> None:
     elif context < trained and is_default:
         message = (
             f"{name} has a context of {context} of its {trained} tokens here, so that the memory "
-            "holds several; give another --max-context, or a --cache-dtype of 16 bits"
+            "holds several; --max-context sets another"
         )
     else:
         return
