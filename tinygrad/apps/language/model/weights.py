@@ -134,7 +134,7 @@ class _SingleFile:
         """
         value = view_bytes(self.bytes, start, dtypes.uint8, shape)
         if not isinstance(layout, Sharding):
-            block, regions = shape, [tuple((0, size) for size in shape)]
+            block, regions = shape, [tuple((0, size) for size in shape) for _ in self.local]
         else:
             block = layout.local_shape(shape)
             regions = [layout.regions(shape)[number] for number in self.local]
