@@ -19,7 +19,9 @@ from tinygrad.apps.language.model.weights import (
     ShardedAxis,
     WeightFile,
 )
+from tinygrad.device import RemoteBuffer
 from tinygrad.nn.state.ggml import FORMATS
+from tinygrad.sharding import LocalDevices
 
 NAMES = ["Q4_0", "Q4_K", "Q6_K", "Q8_0"]
 LENGTH = 512
@@ -114,3 +116,12 @@ def test_a_product_counts_the_bytes_of_the_blocks(name: str) -> None:
     counted = GlobalCounters.global_mem - x.nbytes() - product.nbytes()
     # fields that are read more than once are counted so
     assert 0.9 <= counted / matrix.blocks.nbytes() <= 1.1
+
+
+@only_cpu
+def test_a_matrix_of_a_device_of_another_process_has_no_content(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model.gguf", "llama")
+    with LocalDevices.of(("CPU:1",)):
+        file = WeightFile(path, ModelLayout("CPU:2"))
+        blocks = file.matrix("blk.0.attn_q.weight").blocks
+        assert isinstance(blocks.uop.buffer, RemoteBuffer)
