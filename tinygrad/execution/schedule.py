@@ -339,6 +339,7 @@ def create_schedule(
     items = binding.items()
     # an assignment must not run a second time
     outputs = {node: assigned_view(node) for node in writes} if writes else {}
+    written = dict(outputs)
     results: dict[tuple[Any, ...], UOp] = {}
     on_the_way = _in_own_memory(plan, [*kept]) if kept else {}
     asked = zip(wanted, plan.outputs, strict=not kept)
@@ -346,6 +347,8 @@ def create_schedule(
         if parts is None:
             if node not in outputs:
                 outputs[node] = assigned_view(node)
+            if _is_of_write(node):
+                written[node] = outputs[node]
             continue
         # nodes that were optimized to one value share a BUFFER until one of them is written: no
         # memory has two names in a graph
@@ -357,7 +360,8 @@ def create_schedule(
                 below = [token for part in parts for token in tokens[part.entry]]
                 set_tokens(found, tuple(dict.fromkeys(below)))
         outputs[node] = found
-    stores = _stores(writes, outputs, stored) if writes else []
+    stores = _stores(writes, written, stored) if writes else []
+    outputs |= written
     superseded = {node: outputs.pop(node) for node in lost}
     return Schedule(items, outputs, bound, stores, superseded, [*on_the_way])
 
@@ -418,19 +422,25 @@ def _with_further(wanted: list[UOp], further: FurtherNodes | None) -> tuple[Cano
         wanted[:0] = more
 
 
-def _stores(writes: Sequence[UOp], outputs: dict[UOp, UOp], stored: Collection[UOp]) -> list[Store]:
+def _is_of_write(node: UOp) -> bool:
+    """Whether a value is a view of what a write leaves in memory."""
+    while node.op in _SEEN_THROUGH or node.op is Ops.CONTIGUOUS:
+        node = node.src[0]
+    return node.op in _IN_PLACE
+
+
+def _stores(writes: Sequence[UOp], places: dict[UOp, UOp], stored: Collection[UOp]) -> list[Store]:
     """The BUFFERs that writes overwrite, of those that were `stored`, and those of the content to
-    come, over which the `outputs` of the writes are from then on.
+    come, over which the `places` of the writes, and of views of them, are from then on.
     """
     found: dict[UOp, UOp] = {}
     for node in writes:
-        old = _memory_below(outputs[node])
+        old = _memory_below(places[node])
         # a kernel may keep elements of memory without content
         if old not in found and (old in stored or node.op is Ops.CUSTOM_KERNEL):
             found[old] = UOp.new_buffer(old.arg.device, old.arg.shape, old.dtype)
-    for node in writes if found else ():
-        place = outputs[node]
-        outputs[node] = found[place] if place in found else place.substitute(found)
+    for node, place in places.items() if found else ():
+        places[node] = found[place] if place in found else place.substitute(found)
     return [Store(old, new) for old, new in found.items()]
 
 

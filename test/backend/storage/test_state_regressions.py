@@ -681,6 +681,30 @@ see(k.numpy())
 """,
 }
 STORED_VIEWS = {
+    "a value is assigned what it is another order of": """
+t = Tensor([[0, 1, 2], [3, 4, 5], [6, 7, 8]]).realize()
+x = Tensor.zeros(3, 3, dtype=dtypes.int)
+x.assign(t.flip(0))
+x.assign(t)
+see(x.numpy())
+y = Tensor.zeros(3, 3, dtype=dtypes.int)
+y.assign(t.permute(1, 0))
+y.assign(t)
+see(y.numpy())
+see(t.numpy())
+""",
+    "the detached new content of memory that another value has": """
+t = Tensor([1, 2])
+x = t + 0
+x.realize()
+x.assign(x * 2)
+y = x.detach().contiguous().realize()
+see(t.numpy())
+see(y.numpy())
+x += 1
+see(y.numpy())
+see(x.numpy())
+""",
     "contiguous_backward of what is stored": """
 x = Tensor([[2.0, 3.0], [4.0, 5.0]]).realize()
 for number in range(4):

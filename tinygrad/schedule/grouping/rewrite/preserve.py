@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 
 from tinygrad.schedule.grouping.values import memory_of
-from tinygrad.schedule.storage_views import SHARD_NAMES, is_storage
+from tinygrad.schedule.storage_views import SHARD_NAMES, below_reshapes, is_storage
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp
 
@@ -32,6 +32,10 @@ _WRITTEN = frozenset({Ops.ASSIGN, Ops.AFTER})
 def preserve_overwritten(sink: UOp) -> UOp:
     """`sink` with a CONTIGUOUS around each older version that is read beside a newer one."""
     order = list(sink.toposort())
+    reordered = {x: _with_copied_value(x) for x in order if _reorders_memory(x)}
+    if reordered:
+        sink = sink.substitute(reordered)
+        order = list(sink.toposort())
     writes = tracked_writes(order)
     if not writes:
         return sink
@@ -48,6 +52,26 @@ def preserve_overwritten(sink: UOp) -> UOp:
         if (contents := _contents_of(node, found, writes)) is not NOTHING:
             reads[node] = contents
     return done.get(sink, sink)
+
+
+def _reorders_memory(node: UOp) -> bool:
+    """Whether a write stores all of some memory there in another order, `x.flip(0).assign(x)`: its
+    kernel would overwrite elements that it reads later.
+    """
+    if node.op is not Ops.ASSIGN:
+        return False
+    target, value = map(below_reshapes, node.src)
+    return value.op is Ops.BUFFER and target is not value and memory_of(target) is value
+
+
+def _with_copied_value(write: UOp) -> UOp:
+    target, value = write.src
+    return write.with_sources((target, _copied(value)))
+
+
+def _copied(value: UOp) -> UOp:
+    """A value in memory of its own. UOp.contiguous() returns buffers as they are."""
+    return UOp(Ops.CONTIGUOUS, value.dtype, (value,), tag=PRESERVED)
 
 
 def _kept(node: UOp, found: Contents, writes: dict[UOp, set[int]]) -> dict[UOp, int]:
@@ -123,7 +147,6 @@ def _with_kept_sources(
         is_read = number > 0 or node.op is not Ops.ASSIGN
         found = reads.get(x, NOTHING)
         if is_read and any(m in found and found[m][0] < last for m, last in latest.items()):
-            # UOp.contiguous() returns buffers as they are
-            new = UOp(Ops.CONTIGUOUS, x.dtype, (new,), tag=PRESERVED)
+            new = _copied(new)
         src.append(new)
     return node.with_sources(tuple(src))
