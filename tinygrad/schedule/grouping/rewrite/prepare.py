@@ -12,6 +12,7 @@ from typing import cast
 from tinygrad.dtype import ConstType
 from tinygrad.helpers import all_int, ceildiv, prod
 from tinygrad.renderer.target import Target
+from tinygrad.schedule.grouping.fusion.row_chains import ROWS_PER_CORE
 from tinygrad.schedule.grouping.rewrite.add_rows import add_rows
 from tinygrad.schedule.grouping.rewrite.phases import split_phases
 from tinygrad.schedule.grouping.rewrite.preserve import PRESERVED
@@ -118,11 +119,13 @@ def _axis_and_parts(node: UOp) -> tuple[int, int]:
 def _parts_of_reduction(node: UOp, target: Target | None) -> int:
     """The number of partial results for each element of a large reduction; 1 not to split it."""
     shape, outputs = node.src[0].shape, prod(cast(tuple[int, ...], node.shape))
-    if target is None or not target.has_threads:
-        return MAX_SPLIT if outputs <= MAX_SPLIT_OUTPUTS else 1
-    # a block of threads reduces a row, or some neighbouring columns
     kept = [i for i, d in enumerate(shape) if d != 1 and i not in node.arg.axes]
     is_rows = not kept or kept[-1] < min(node.arg.axes)
+    if target is None or not target.has_threads:
+        has_row_for_each_core = target is not None and outputs >= ROWS_PER_CORE * target.threads
+        is_split = outputs <= MAX_SPLIT_OUTPUTS and not (is_rows and has_row_for_each_core)
+        return MAX_SPLIT if is_split else 1
+    # a block of threads reduces a row, or some neighbouring columns
     blocks = outputs if is_rows else ceildiv(outputs, COLUMNS_PER_BLOCK)
     parts = min(MAX_SPLIT, target.units * BLOCKS_PER_UNIT // max(blocks, 1))
     size = prod(shape) // max(outputs, 1)
