@@ -21,8 +21,9 @@ temperature 1 (llama.cpp of October 2026, on the same file and the same tokens o
     temperature 0.2, top-p 0.9    27 to 32         llama.cpp: 29 to 30
     temperature 1                 11 to 21         llama.cpp: 11 to 22
 
-The 2,406 greedy tokens are those of the largest logits in float64, so what is wrong is the model's.
-Of its 17 wrong greedy answers, llama.cpp, which rounds activations to 8 bits, has 14 wrong too.
+With LLM_EXACT=1, the 2,406 greedy tokens are those of the largest logits in float64, so what is
+wrong is the model's. Of its 17 wrong greedy answers, llama.cpp, which rounds activations to 8 bits,
+has 14 wrong too.
 """
 
 from __future__ import annotations
