@@ -366,6 +366,12 @@ def create_schedule(
     return Schedule(items, outputs, bound, stores, superseded, [*on_the_way])
 
 
+def canonical_graph(nodes: list[UOp], further: FurtherNodes | None = None) -> UOp:
+    """The canonical SINK that `create_schedule` plans."""
+    wanted = _outputs_of(nodes)
+    return _as_sink(_with_further(wanted, further)[0].sink) if wanted else UOp.sink()
+
+
 def _kept(stored: dict[UOp, UOp], wanted: list[UOp], held: Held) -> dict[UOp, UOp]:
     """The nodes whose values plans store on the way, and that are `held`, with their canonical
     nodes; sources first.

@@ -23,11 +23,12 @@ from tinygrad.schedule.spmd.local import local_device, local_shape
 from tinygrad.schedule.spmd.transfer import transfer
 from tinygrad.settings import ALL2ALL, RING
 from tinygrad.sharding import (
-    ALL_DEVICES,
+    LocalDevices,
     Sharding,
     Topology,
     allreduce_bytes,
     allreduce_seconds,
+    current_local_devices,
     current_topology,
     elements_per_link,
     gather_stages,
@@ -70,7 +71,8 @@ def communication_costs(node: UOp) -> tuple[CommCost, ...]:
     if source is None or source == node.arg or 0 in shape:
         return ()
     # these choose the algorithm of an all-reduce
-    how = (current_topology(), RING.value, ALL2ALL.value)
+    is_one_process = current_local_devices().is_one_process
+    how = (current_topology(), RING.value, ALL2ALL.value, is_one_process)
     is_partial = isinstance(source, Sharding) and source.is_partial
     count = partial_sum_count(node.src[0]) if is_partial else 0
     return _known_costs(how, count, node.dtype, source, node.arg, shape)
@@ -78,7 +80,7 @@ def communication_costs(node: UOp) -> tuple[CommCost, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def _known_costs(
-    how: tuple[Topology, int, int],
+    how: tuple[Topology, int, int, bool],
     num_partials: int,
     dtype: DType,
     source: TensorDevice,
@@ -161,7 +163,7 @@ def _lowered(
     """The cost of each round of messages that lowering makes."""
     arg = BufferArg(-1, max_shape(local_shape(source, shape)), local_device(source))
     value = UOp(Ops.BUFFER, dtype, (), arg)
-    with ALL_DEVICES:
+    with LocalDevices.standing_for_all((*device_names(source), *device_names(target))):
         if isinstance(source, Sharding) and source.is_partial:
             local = all_reduce(value, source, target, shape, UserLine(), num_partials)
         else:

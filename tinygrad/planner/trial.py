@@ -1,7 +1,8 @@
 """The graph of a function with its tensors in given layouts.
 
 Input: a function, its inputs, and a BUFFER for each tensor. Output: the optimized graph of its
-results. Invariant: nothing is computed or allocated, and all tensors are restored.
+results. Invariant: the graph is the one that is planned where these tensors are in memory so, and
+the results are realized; nothing is computed or allocated, and all tensors are restored.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tinygrad.execution.schedule import output_node
 from tinygrad.nn.state import get_parameters
 from tinygrad.planner.optimizers import follow_parameters, optimizers_in, without
 from tinygrad.schedule.pipeline import optimize_communication
 from tinygrad.storage.random_generator import random_generator
-from tinygrad.storage.realization import nodes_to_compute
+from tinygrad.storage.realization import computed_graph
 from tinygrad.tensor import Tensor
+from tinygrad.uop.known_orders import orders_kept
 from tinygrad.uop.ops import UOp
 
 Function = Callable[..., Any]
@@ -40,10 +41,8 @@ def trial_graph(
                 "plan: the function returned no tensor; let it return all that a step computes, "
                 "such as the loss and the gradients"
             )
-        nodes = map(output_node, nodes_to_compute(results))
-        return optimize_communication(
-            UOp.sink(*dict.fromkeys(node for node in nodes if node is not None))
-        )
+        with orders_kept():
+            return optimize_communication(computed_graph(results))
 
 
 @contextmanager

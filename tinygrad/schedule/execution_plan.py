@@ -349,8 +349,10 @@ def _peak_bytes(plan: ExecutionPlan) -> int:
 
 
 def keep_local_items(plan: ExecutionPlan) -> ExecutionPlan:
-    """The plan without items that have no kernel and no message of a local device."""
-    if plan.local.is_all:
+    """The plan without items that other processes run: those without a kernel or message of a local
+    device.
+    """
+    if plan.local.is_all or plan.local.stand_for_all:
         return plan
     items = tuple(item for item in plan.items if item.size)
     return replace(plan, items=items, digest=plan_digest(plan))

@@ -38,20 +38,18 @@ from tinygrad.uop.upat import UPat
 from tinygrad.uop.user_line import UserLine
 
 
-def _line(node: UOp) -> UserLine | int:
-    """The user's line that caused a communication, or its number."""
-    return UserLine() if node.user_line is None else node.user_line
-
-
 class LayoutLowering:
     """One memoised walk over a graph: `done[node]` is the lowered form of a node.
 
-    `rules` lower the ops that are not the same op on local shapes; they get this object as `ctx`.
+    `multi_pm` lowers the ops that are not the same op on local shapes, with this object as `ctx`.
     """
 
-    def __init__(self, rules: PatternMatcher) -> None:
-        self.rules = rules
+    def __init__(self) -> None:
         self.done: dict[UOp, UOp] = {}
+
+    def line(self, node: UOp) -> UserLine | int:
+        """The user's line that caused a communication, or its number."""
+        return UserLine() if node.user_line is None else node.user_line
 
     def source(self, node: UOp, number: int, layout: DeviceValue) -> UOp:
         """A lowered source. A value made of constants is sliced to the device's block."""
@@ -70,7 +68,7 @@ class LayoutLowering:
 
     def lower(self, node: UOp) -> UOp:
         """The lowered form of a node whose sources are lowered."""
-        rewritten = self.rules.rewrite(node, self)
+        rewritten = multi_pm.rewrite(node, self)
         if rewritten is not None:
             return rewritten
         layout = node.device
@@ -105,7 +103,7 @@ def lower_copy(node: UOp, ctx: LayoutLowering) -> UOp:
         # only `simplify` makes such copies, to shard partial sums further; no byte moves
         return slice_block(value, source, cast(Sharding, target), node.shape)
     kind = transfer_kind(tensor_device(source), target)
-    info = CommInfo(kind, str(source), str(target), _line(node))
+    info = CommInfo(kind, str(source), str(target), ctx.line(node))
     return transfer(value, tensor_device(source), target, node.shape, info)
 
 
@@ -128,7 +126,7 @@ def lower_allreduce(node: UOp, ctx: LayoutLowering) -> UOp:
             movement.append(source)
             source = source.src[0]
     count = partial_sum_count(source)
-    value = all_reduce(ctx.done[source], source.layout, target, source.shape, _line(node), count)
+    value = all_reduce(ctx.done[source], source.layout, target, source.shape, ctx.line(node), count)
     for x in reversed(movement):
         value = UOp(x.op, x.dtype, (value,), x.arg)
     return value
@@ -229,30 +227,25 @@ def _leading_axes(layout: Sharding, rank: int) -> Sharding:
     return layout.with_axes([p if isinstance(p, int) and p < rank else None for p in layout.axes])
 
 
-# where values live and how they get there
-communication_rules = PatternMatcher(
+multi_pm = PatternMatcher(
     [
+        # where values live and how they get there
         (UPat(Ops.BUFFER, name="node"), lower_buffer),
         (UPat(Ops.COPY, name="node"), lower_copy),
         (UPat(Ops.ALLREDUCE, name="node"), lower_allreduce),
         (UPat(Ops.MSELECT, name="node"), lower_mselect),
         (UPat(Ops.MSTACK, name="node"), lower_mstack),
-    ]
-)
-# ops that each device does differently on its part
-local_rules = PatternMatcher(
-    [
+        # ops that each device does differently on its part
         (UPat(Ops.GATHER, name="node"), lower_gather),
         (UPat(tuple(GroupOp.Scatter), name="node"), lower_scatter),
         (UPat(Ops.ASSIGN, name="node"), lower_assign),
     ]
 )
-multi_pm = communication_rules + local_rules
 
 
 def lower_layouts(sink: UOp, lowering: LayoutLowering | None = None) -> UOp:
-    """The per-device graph of a tensor graph, by `multi_pm` unless `lowering` has other rules."""
-    lowering = lowering or LayoutLowering(multi_pm)
+    """The per-device graph of a tensor graph, by `lowering` if it is given."""
+    lowering = lowering or LayoutLowering()
     for node in sink.toposort():
         lowering.done[node] = lowering.lower(node)
     # what is asked of an assignment is that it runs: its view of the memory is not computed

@@ -49,16 +49,31 @@ class LocalDevices:
 
     names: frozenset[str] | None = None
     rank: Rank | None = None
+    stand_for_all: bool = False
+    """Whether a plan for these devices, which is not run, tells what all do."""
+    in_one_process: bool = False
+    """Whether the other devices belong to this process too."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> LocalDevices:
         """The local devices with these names."""
         return cls(frozenset(map(short_name, names)))
 
+    @classmethod
+    def standing_for_all(cls, names: Iterable[str]) -> LocalDevices:
+        """The devices with these names, whose plan tells what all do that this thread plans."""
+        is_one = current_local_devices().is_one_process
+        return cls(frozenset(map(short_name, names)), stand_for_all=True, in_one_process=is_one)
+
     @cached_property
     def is_all(self) -> bool:
         """Whether every device is local."""
         return self.names is None and self.rank is None
+
+    @property
+    def is_one_process(self) -> bool:
+        """Whether every device belongs to this process."""
+        return self.is_all or self.in_one_process
 
     def is_local(self, name: str) -> bool:
         """Whether a device is local. The host's memory and files are so in every process."""

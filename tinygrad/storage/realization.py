@@ -6,15 +6,21 @@ Invariant: memory that exists is overwritten through the gate alone (`gate.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tinygrad.execution.buffers import bind_memory, storage_of, tokens_of
 from tinygrad.execution.interrupts import interrupts_kept
 from tinygrad.execution.realize import ScheduleItem, compile_items, run_schedule
-from tinygrad.execution.schedule import Schedule, Store, create_schedule
+from tinygrad.execution.schedule import (
+    FurtherNodes,
+    Schedule,
+    Store,
+    canonical_graph,
+    create_schedule,
+)
 from tinygrad.execution.versions import Memory, bases_of, owner_of
 from tinygrad.garbage import no_garbage
 from tinygrad.gradient import carry_over
@@ -53,6 +59,8 @@ from tinygrad.storage.views import (
 from tinygrad.uop import Ops
 from tinygrad.uop.device_value import is_file
 from tinygrad.uop.ops import UOp
+
+T = TypeVar("T")
 
 NO_STORES: Mapping[UOp, UOp] = MappingProxyType({})
 
@@ -114,6 +122,26 @@ def compute(roots: list[UOp]) -> None:
 def planned(roots: list[UOp]) -> Schedule:
     """The schedule of nodes, which are taken out of the list, and of what is computed with them."""
     copies: dict[UOp, UOp] = {}
+    nodes = [*roots]
+    roots.clear()
+    schedule = _with_readers(
+        nodes, copies, lambda nodes, further: create_schedule(nodes, further, held_values)
+    )
+    for node, copy in copies.items():
+        schedule.outputs[node] = schedule.outputs[copy]
+    return schedule
+
+
+@exclusive
+def computed_graph(tensors: Sequence[TensorBase]) -> UOp:
+    """The canonical graph that the realization of tensors plans."""
+    return _with_readers(nodes_to_compute(tensors), {}, canonical_graph)
+
+
+def _with_readers(
+    nodes: list[UOp], copies: dict[UOp, UOp], make: Callable[[list[UOp], FurtherNodes], T]
+) -> T:
+    """What `make` makes of nodes and of what is computed with them, `copies` of some included."""
 
     def further(writes: tuple[UOp, ...], lost: list[UOp], known: list[UOp]) -> list[UOp]:
         # what is overwritten within the schedule needs memory of its own if it is asked for
@@ -122,18 +150,13 @@ def planned(roots: list[UOp]) -> Schedule:
                 copies[node] = in_own_memory(node)
         return [*copies.values(), *computed_together(writes, known)]
 
-    nodes = [*roots]
-    roots.clear()
     try:
-        schedule = create_schedule(nodes, further, held_values)
+        return make(nodes, further)
     except Exception:
         # a reader that cannot be computed with the write moves out
         copies.clear()
         with Context(STATE_POLICY=0):
-            schedule = create_schedule(nodes, further, held_values)
-    for node, copy in copies.items():
-        schedule.outputs[node] = schedule.outputs[copy]
-    return schedule
+            return make(nodes, further)
 
 
 def _written_value(node: UOp) -> UOp:

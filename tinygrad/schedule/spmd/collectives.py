@@ -191,7 +191,7 @@ def choose_algorithm(source: Sharding, nbytes: int) -> str:
     no memory is that of another process.
     """
     fastest = fastest_allreduce(current_topology(), source, nbytes)
-    if not current_local_devices().is_all:
+    if not current_local_devices().is_one_process:
         fastest = {"peer": "direct", "nccl": "all2all"}.get(fastest, fastest)
     if fastest in {"peer", "direct"}:
         return fastest
