@@ -1,7 +1,7 @@
 """Run kernels that free memory as soon as they can run.
 
-Input: a plan. Output: the same plan in another order, if that takes less memory. Invariant: items
-that use the same memory, one of which writes it, keep their order, and so does communication.
+Input: a plan. Output: the same plan in another order, unless that takes more memory. Invariant:
+items that use the same memory, one of which writes it, keep their order, and so does communication.
 
 Example: in a backward pass, the gradient of a weight and that of the layer's input are computed
 from the gradient of its output, which can be dropped once both are. As the gradients of weights are
@@ -19,19 +19,18 @@ from tinygrad.schedule.execution_plan import ExecutionPlan, Item, TransferItem
 
 MIN_FREED_BYTES = 1 << 20
 """The minimum bytes that a kernel frees, less those that it allocates, to run early."""
-MAX_PEAK = 31 / 32
-"""The maximum peak of the new order, relative to that of the old one: holes between temporaries may
-take as much as a smaller gain."""
 
 
 def free_early(plan: ExecutionPlan) -> ExecutionPlan:
-    """The plan in which kernels that free much memory run early, if its peak is much lower."""
+    """The plan in which kernels that free much memory run early, unless its peak is higher. With
+    the same peak, more results are stored in place of arguments that die.
+    """
     order = _Order(plan)
     if sum(order.nbytes.values()) < MIN_FREED_BYTES:
         return plan
     items = tuple([plan.items[i] for i in order.find()])
-    is_lower = order.peak(items) <= MAX_PEAK * order.peak(plan.items)
-    return replace(plan, items=items) if is_lower else plan
+    is_higher = order.peak(items) > order.peak(plan.items)
+    return plan if is_higher else replace(plan, items=items)
 
 
 class _Order:
