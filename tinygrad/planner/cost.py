@@ -1,7 +1,7 @@
 """The cost of a step: seconds, communicated bytes, and memory of each device.
 
-Input: a function and layouts for its tensors. Output: a `Cost`. Of many equal layers at most two
-are built: each further layer costs what the second adds, which is never below 0.
+Input: a function and layouts for its tensors. Output: a `Cost`. Of many equal layers at most
+three are built: each further layer costs what the last one adds, which is never below 0.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ from tinygrad.uop.ops import UOp
 
 Graphs = list[tuple[int, UOp]]
 """A graph, and further ones with one more layer each, whose additions are counted so many times."""
+
+
+MIN_PLANNED_LAYERS = 2
+"""The minimum number of equal layers in a graph that is planned. All layers but the first and the
+last take the same memory and kernels: these are next to what is before and after the layers."""
 
 
 @dataclass(frozen=True)
@@ -199,17 +204,17 @@ class TrialFunction:
             storage_of(node)
         return self._memory[key]
 
-    def graphs(self, layouts: Sequence[TensorDevice]) -> Graphs:
+    def graphs(self, layouts: Sequence[TensorDevice], count: int = MIN_PLANNED_LAYERS) -> Graphs:
         """Graphs with few layers.
 
-        One graph has one layer of each kind; for each kind another one has a second layer. The cost
-        of n layers is that of the first graph and n - 1 times what the second layer adds.
+        One graph has `count` layers of each kind; for each kind another one has a further layer.
+        The cost of n layers is that of the first graph and n - `count` times what this layer adds.
         """
-        ones = [1] * len(self.repeated)
-        built = [(1, self._short(ones, layouts))]
+        few = [count] * len(self.repeated)
+        built = [(1, self._short(few, layouts))]
         for number, lists in enumerate(self.repeated):
-            lengths = [*ones[:number], 2, *ones[number + 1 :]]
-            built.append((len(lists[0]) - 1, self._short(lengths, layouts)))
+            lengths = [*few[:number], count + 1, *few[number + 1 :]]
+            built.append((len(lists[0]) - count, self._short(lengths, layouts)))
         return built
 
     def _short(self, lengths: Sequence[int], layouts: Sequence[TensorDevice]) -> UOp:

@@ -25,7 +25,7 @@ from tinygrad.uop.known_orders import orders_kept
 from tinygrad.uop.ops import UOp
 from tinygrad.uop.user_line import UserLine
 
-
+# nodes that say where a value is
 _PLACED = {Ops.BUFFER} | GroupOp.Communication
 
 

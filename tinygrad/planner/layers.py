@@ -26,7 +26,7 @@ of two consecutive linear layers differ."""
 
 MAX_WHOLE_LAYERS = 4
 """The maximum length of a list of equal layers that is never shortened: shorter lists would take as
-much work, as they are built with one layer and with two."""
+much work, as they are planned with two layers and with three."""
 
 
 @dataclass(frozen=True, eq=False)

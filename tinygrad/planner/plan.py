@@ -119,9 +119,9 @@ def plan(
     the speed of links and devices.
 
     Equal elements of a list, such as the layers of a model, have the same layouts; while choices
-    are compared, at most two of many are built. An optimizer's state of a group of parameters is a
-    group, `optimizer of model.layers.*.weight`, and may be sharded where they are not (ZeRO-1); the
-    function returns the result of `schedule_step`. Sizes that do not divide evenly are sharded into
+    are compared, at most three of many are built. An optimizer's state of a group of parameters is
+    a group, `optimizer of model.layers.*.weight`, and may be sharded where they are not (ZeRO-1);
+    the function returns the result of `schedule_step`. Sizes that do not divide evenly are sharded into
     blocks of the size rounded up.
 
     Args:

@@ -17,7 +17,13 @@ from itertools import islice, product
 from math import prod
 
 from tinygrad.helpers import ceildiv
-from tinygrad.planner.cost import Cost, Graphs, TrialFunction, extrapolate
+from tinygrad.planner.cost import (
+    MIN_PLANNED_LAYERS,
+    Cost,
+    Graphs,
+    TrialFunction,
+    extrapolate,
+)
 from tinygrad.planner.layers import Group
 from tinygrad.sharding import Mesh, Sharding
 
@@ -39,6 +45,8 @@ MAX_NODES = 500_000
 half a minute on one core. The starts may take half of it."""
 PLANNING_WORK = 2
 """The time to plan a graph, in proportion to that to build it."""
+MIN_LAYERS = 1
+"""The minimum number of equal layers in a graph whose lower bound is taken."""
 MAX_SLOWDOWN = 1.05
 """A change whose lower bound is over this multiple of the best time is not tried again."""
 MIN_MATRIX_SHARE, MIN_VECTOR_SHARE = 1e-3, 1e-2
@@ -97,7 +105,7 @@ class Search:
         self.lower_bounds: dict[Choice, Cost] = {}
         # costs by lower bounds: mesh dimensions of equal size are often interchangeable
         self.planned_alike: dict[Hashable, Cost] = {}
-        # the graphs of choices that may still be planned
+        # the graphs of choices that may still be planned, if they have all layers
         self.graphs: dict[Choice, Graphs] = {}
         few = list(islice(self.fitting(), MAX_COMBINATIONS + 1))
         # all choices that fit into memory, if they are few enough to be compared
@@ -133,23 +141,25 @@ class Search:
         """A lower bound of the cost of a choice."""
         if choice not in self.lower_bounds:
             layouts = self.layouts(choice)
-            self.graphs[choice] = self._built(layouts)
-            self.lower_bounds[choice] = self.step.lower_bound(layouts, self.graphs[choice])
+            graphs = self._built(layouts, MIN_LAYERS)
+            self.lower_bounds[choice] = self.step.lower_bound(layouts, graphs)
+            if not self.step.repeated:
+                self.graphs[choice] = graphs
         return self.lower_bounds[choice]
 
     def plan(self, choice: Choice) -> Cost:
         """The cost of a choice."""
         if choice not in self.planned:
             layouts = self.layouts(choice)
-            graphs = self.graphs.get(choice) or self._built(layouts)
+            graphs = self.graphs.get(choice) or self._built(layouts, MIN_PLANNED_LAYERS)
             self.work += PLANNING_WORK * _node_count(graphs)
             cost = self.planned[choice] = self.step.planned(layouts, graphs)
             self.planned_alike[_fingerprint(self.lower_bound(choice))] = cost
         return self.planned[choice]
 
-    def _built(self, layouts: list[Sharding]) -> Graphs:
-        """The graphs of a choice."""
-        graphs = self.step.graphs(layouts)
+    def _built(self, layouts: list[Sharding], count: int) -> Graphs:
+        """The graphs of a choice with at least `count` equal layers."""
+        graphs = self.step.graphs(layouts, count)
         self.work += _node_count(graphs)
         return graphs
 

@@ -236,10 +236,9 @@ def test_few_layers_tell_the_cost_of_many_whatever_was_built_before(
         chosen = [layouts[next(iter(group.tensors))] for group in trial.groups]
         few = trial.planned(chosen, trial.graphs(chosen))
         every = trial.cost(chosen)
-        assert (few.inputs_nbytes, few.kinds) == (every.inputs_nbytes, every.kinds)
-        assert few.seconds == pytest.approx(every.seconds, rel=0.03)
-        # the order of kernels may differ, and a little is lost between temporaries
-        assert few.memory_nbytes == pytest.approx(every.memory_nbytes, rel=0.15)
+        assert (few.kinds, few.inputs_nbytes) == (every.kinds, every.inputs_nbytes)
+        assert few.working_nbytes == every.working_nbytes
+        assert few.seconds == pytest.approx(every.seconds, rel=0.005)
         found.append(few)
     assert found[0] == found[-1]
 
@@ -328,15 +327,10 @@ def run(name: str, optimizer: str, found: Plan) -> tuple[dict[str, int], int, in
     return trace.kinds(), before, GlobalCounters.mem_peak_per_device[nth(41)]
 
 
-def _gathered_again(name: str) -> Any:
-    reason = "the bytes of gathers are predicted up to a tenth off where some are done again"
-    return pytest.param(name, marks=pytest.mark.xfail(reason=reason, strict=False))
-
-
 @pytest.mark.slow
 @only_cpu  # on devices that nothing else uses
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("name", [_gathered_again(x) if x == "resnet" else x for x in MODELS])
+@pytest.mark.parametrize("name", MODELS)
 def test_plans_run_as_predicted_and_layouts_by_hand_are_no_more_than_a_little_better(
     name: str, optimizer: str
 ) -> None:
@@ -350,8 +344,8 @@ def test_plans_run_as_predicted_and_layouts_by_hand_are_no_more_than_a_little_be
             found = plan(step, inputs, mesh, limit, DATA)
             assert found.cost == predict(step, inputs, found.layouts)
             kinds, before, peak = run(name, optimizer, found)
-            assert (kinds, before) == (found.cost.kinds, found.cost.inputs_nbytes)
-            assert peak == pytest.approx(found.cost.memory_nbytes, rel=0.02)
+            cost = found.cost
+            assert (kinds, before, peak) == (cost.kinds, cost.inputs_nbytes, cost.memory_nbytes)
             fits = {n: c for n, c in costs.items() if limit is None or c.memory_nbytes <= limit}
             assert fits
             # only bytes take time here: those over the busiest link; a local search may end near

@@ -192,12 +192,11 @@ def test_uneven_sizes_are_sharded() -> None:
     assert any(found.specs[name] in {P("dp", None), P(None, "dp")} for name in weights(inputs))
     assert found.cost.memory_nbytes <= limit
     assert_runs_as_planned(inputs, found)
-    # blocks are packed on the way, which is known about only
     before = GlobalCounters.mem_used_per_device[DEVICE]
     GlobalCounters.reset()
     Tensor.realize(*step(**inputs))
     needed = GlobalCounters.mem_peak_per_device[DEVICE] - before
-    assert needed == pytest.approx(found.cost.working_nbytes, rel=0.05)
+    assert needed == found.cost.working_nbytes
 
 
 def weights(inputs: Mapping[str, Any]) -> list[str]:
@@ -263,9 +262,7 @@ def trained(inputs: dict[str, Any], parameters: Sharding, state: Sharding, x: Sh
     before = GlobalCounters.mem_used_per_device[nth(41)]
     assert before == cost.inputs_nbytes
     assert measured(inputs, training_step) == cost.kinds
-    # a few lines of the cache between temporaries
-    peak = GlobalCounters.mem_peak_per_device[nth(41)]
-    assert peak == pytest.approx(cost.memory_nbytes, rel=1e-3)
+    assert GlobalCounters.mem_peak_per_device[nth(41)] == cost.memory_nbytes
     return cost
 
 
@@ -503,7 +500,7 @@ def test_equal_layers_share_layouts() -> None:
 @pytest.mark.parametrize(
     "spec", [P(), pytest.param(P("dp"), marks=pytest.mark.slow), P(None, "tp")]
 )
-def test_two_layers_predict_the_bytes_of_many(spec: P) -> None:
+def test_few_layers_predict_the_cost_of_many(spec: P) -> None:
     inputs = language_model(5)
     groups = group_tensors(inputs)
     mesh = Mesh((2, 2), ("dp", "tp"), ("NULL", "NULL:1", "NULL:2", "NULL:3"))
@@ -516,9 +513,10 @@ def test_two_layers_predict_the_bytes_of_many(spec: P) -> None:
     exact = whole.cost(layouts)
     assert len(whole.repeated) == 1
     assert counted.inputs_nbytes == exact.inputs_nbytes
-    assert counted.nbytes == pytest.approx(exact.nbytes, rel=0.05)
-    assert counted.seconds == pytest.approx(exact.seconds, rel=0.05)
-    assert counted.memory_nbytes == pytest.approx(exact.memory_nbytes, rel=0.2)
+    assert counted.kinds == exact.kinds
+    assert counted.seconds == pytest.approx(exact.seconds, rel=1e-9)
+    # between temporaries of a few KB, holes take a little
+    assert counted.memory_nbytes == pytest.approx(exact.memory_nbytes, rel=0.01)
     assert len(inputs["model"].layers) == 5
 
 
