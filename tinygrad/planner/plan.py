@@ -121,8 +121,8 @@ def plan(
     Equal elements of a list, such as the layers of a model, have the same layouts; while choices
     are compared, at most three of many are built. An optimizer's state of a group of parameters is
     a group, `optimizer of model.layers.*.weight`, and may be sharded where they are not (ZeRO-1);
-    the function returns the result of `schedule_step`. Sizes that do not divide evenly are sharded into
-    blocks of the size rounded up.
+    the function returns the result of `schedule_step`. Sizes that do not divide evenly are sharded
+    into blocks of the size rounded up.
 
     Args:
         memory_limit: the memory of each device in bytes, for inputs, results and temporaries.
