@@ -40,7 +40,7 @@ MAX_REMAINING_COST = 0.99
 """The local search ends after a round that leaves more than this fraction of the cost."""
 MAX_ROUNDS = 16
 """The maximum number of rounds of a local search."""
-MAX_NODES = 500_000
+MAX_NODES = 600_000
 """The maximum number of graph nodes that are built or planned, a measure of the time of a search:
 half a minute on one core. The starts may take half of it."""
 PLANNING_WORK = 2
