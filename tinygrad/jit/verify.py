@@ -48,6 +48,8 @@ def verified(captured: CapturedJit[R], inputs: Inputs, run: Callable[[], R], roo
         recording.settle(result)
         expected = _values(captured, result, inputs)
         del result, recording
+    # arguments in memory that the function wrote moved out of it
+    inputs.find_memory()
     with changes:
         replayed = captured(inputs)
     found = _values(captured, replayed, inputs)

@@ -115,3 +115,20 @@ def test_verification_leaves_no_trace() -> None:
         return [*found, total.tolist(), Tensor.rand(2).tolist()]
 
     assert draws(1) == draws(0)
+
+
+def test_an_argument_that_is_an_equal_value_of_what_the_function_writes() -> None:
+    total, many = (Tensor(x).realize() for x in ([5.0, 6.0], [[1.0, 2.0], [3.0, 4.0]]))
+
+    @TinyJit
+    def add(x: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal total
+        result = x + 3
+        total += 1
+        return total, result
+
+    with Context(JIT_VERIFY=1):
+        for row in (0, 1):
+            add(many[row])
+        expected = total.numpy() + 3
+        np.testing.assert_array_equal(add(total.contiguous())[1].numpy(), expected)
