@@ -83,8 +83,12 @@ def assign(tensor: TensorBase, value: UOp, device: TensorDevice) -> None:
     if is_memory and owns_memory(tensor):
         written = whole.assign(new)
         set_whole(tensor, written)
-        is_reread = tensor._steps and view_base(tensor.uop) is not written
-        if is_reread and value.device is not None and not _is_moved(value, whole):
+        # asked for, so that the tensor has its pending write
+        if (
+            view_base(tensor.uop) is not written
+            and value.device is not None
+            and not _is_moved(value, whole)
+        ):
             # the new elements are known; reading them from the memory would reshard them
             tensor._set_node(value)
         return

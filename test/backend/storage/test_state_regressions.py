@@ -603,6 +603,19 @@ see(w.numpy())
 """,
 }
 LAZY_ARGUMENTS = {
+    "a write that waits while a function that returned its target is captured": """
+t = Tensor([[3, 9], [5, 9]])
+@TinyJit
+def f(x):
+    return x
+r = f(t)
+r.assign(r * 2)
+s = f(Tensor([[6, 0], [-3, 4]]))
+u = f(s)
+see(r.numpy())
+see(t.numpy())
+see(u.numpy())
+""",
     "a view of a result, then an equal value of that, then the view": """
 t = Tensor([[7, -4], [0, 8], [0, 1]]).realize()
 @TinyJit
