@@ -57,7 +57,7 @@ class Recording:
         """The tensors that were reached in memory, whole or in partial sums."""
         self._lazy = [
             (weakref.ref(x), weakref.ref(x.uop))
-            for x in live_tensors.unsettled()
+            for x in live_tensors.changed_since_settled()
             if isinstance(x, Tensor) and not is_in_memory(x.uop)
         ]
         self._mark = live_tensors.mark()
