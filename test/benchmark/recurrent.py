@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from test.benchmark.measure import Benchmark, median_ms, peak_mb, synchronize
@@ -14,6 +14,18 @@ WORDS, BATCH, LENGTH, LAYERS = 10_000, 20, 35, 2
 SIZES = (256, 650)
 
 
+def unrolled(cells: Sequence[nn.LSTMCell], x: Tensor) -> Tensor:
+    """The states (batch, length, size) of the last of several layers of LSTM cells."""
+    values = [x[:, step] for step in range(int(x.shape[1]))]
+    for cell in cells:
+        state, states = None, []
+        for value in values:
+            state = cell(value, state)
+            states.append(state[0])
+        values = states
+    return Tensor.stack(*values, dim=1)
+
+
 class LanguageModel:
     """Logits (batch, length, words) of the next word, from numbers of words (batch, length)."""
 
@@ -23,15 +35,7 @@ class LanguageModel:
         self.out = nn.Linear(size, words)
 
     def __call__(self, x: Tensor) -> Tensor:
-        embedded = self.embedding(x)
-        values = [embedded[:, step] for step in range(int(x.shape[1]))]
-        for cell in self.cells:
-            state, states = None, []
-            for value in values:
-                state = cell(value, state)
-                states.append(state[0])
-            values = states
-        return self.out(Tensor.stack(*values, dim=1))
+        return self.out(unrolled(self.cells, self.embedding(x)))
 
 
 def training_step(

@@ -56,6 +56,7 @@ class Trainer(Protocol):
 
 def ours() -> Library:
     """This library."""
+    from test.benchmark.recurrent import unrolled
     from tinygrad import Tensor, TinyJit, nn
     from tinygrad.nn.state import get_parameters, get_state_dict, load_state_dict
 
@@ -68,14 +69,7 @@ def ours() -> Library:
             self.cells = [nn.LSTMCell(size, size) for _ in range(layers)]
 
         def forward(self, x: Tensor) -> Tensor:
-            values = [x[:, step] for step in range(int(x.shape[1]))]
-            for cell in self.cells:
-                state, states = None, []
-                for value in values:
-                    state = cell(value, state)
-                    states.append(state[0])
-                values = states
-            return Tensor.stack(*values, dim=1)
+            return unrolled(self.cells, x)
 
     class OurTrainer:
         def __init__(self, model: Any, batch: Batch, optimizer: str) -> None:
